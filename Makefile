@@ -1,0 +1,47 @@
+# The two commands of the README are `make demo` and `make test`; each sets the project up first.
+SHELL := /bin/bash
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup native demo test check unit twins interop bench bench-quick bench-peers clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
+
+setup:  ## a .venv with everything pinned, and the native modules if there is a C compiler
+	@tools/setup
+
+native: setup  ## compile the native modules again after a change
+	@tools/setup --native
+
+demo: setup  ## what the product can do, in under two minutes
+	@tools/demo
+
+check: setup  ## style, types and layers
+	$(BIN)/ruff check src tests benchmarks examples tools setup.py
+	$(BIN)/ruff format --check src tests benchmarks examples tools setup.py
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: setup  ## the tests, with the native modules
+	$(BIN)/pytest -m "not interop" -n 2 --dist loadgroup
+
+twins: setup  ## the same tests, with the Python twins only
+	ARROWMQ_TWINS=1 $(BIN)/pytest -m "not interop and not spark" -n 2 --dist loadgroup
+
+test: check unit twins  ## everything that guards a change
+
+interop: setup  ## real Java, Go and Node clients and the real Apache broker against ours
+	$(BIN)/pytest -m interop tests/interop
+
+bench: setup  ## ArrowMQ beside the Apache broker, in one run
+	$(BIN)/python -m benchmarks
+
+bench-quick: setup  ## the same in under five minutes
+	$(BIN)/python -m benchmarks --quick
+
+bench-peers: setup  ## ArrowMQ beside Kafka, NATS JetStream and Redis streams
+	$(BIN)/python -m benchmarks.peers
+
+clean:  ## forget everything that was built
+	rm -rf .venv build dist src/*.egg-info
+	find src -name '*.so' -delete

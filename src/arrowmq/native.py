@@ -1,0 +1,29 @@
+"""Chooses between a native module and its Python twin, in one place.
+
+A hot module comes in two forms with one interface: `_name_native.pyx`, compiled with Cython, and `_name_plain.py`,
+which defines what is right and serves where no compiler was to be had. `ARROWMQ_TWINS=1` in the environment asks for
+the Python twins even where the native modules are compiled; the tests run both ways.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+WANTS_TWINS = os.environ.get("ARROWMQ_TWINS", "") not in ("", "0")
+
+
+def load(name: str) -> ModuleType:
+    """The native form of `name` (such as `arrowmq.wire._frames`) if it is compiled and wanted, else its Python twin."""
+    if not WANTS_TWINS:
+        try:
+            return importlib.import_module(f"{name}_native")
+        except ModuleNotFoundError as missing:
+            if missing.name != f"{name}_native":
+                raise
+    return importlib.import_module(f"{name}_plain")
+
+
+def is_native(module: ModuleType) -> bool:
+    return module.__name__.endswith("_native")
