@@ -1,0 +1,127 @@
+"""One broker, put together: its tables, its store, its services, and the order in which they start and stop.
+
+    broker = Broker(config, store_root, clock)
+    broker.open()                              # lock and recover the store, load the tables
+    ...                                        # listen with broker.handlers
+    await broker.start(port)                   # start the services, be in every NameServer's route
+    await broker.stop()                        # leave the routes, answer who waits, persist everything
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from arrowmq.broker.address import BrokerAddress
+from arrowmq.broker.background import Background
+from arrowmq.broker.clients import SWEEP_S, Clients
+from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.groups import SubscriptionGroups
+from arrowmq.broker.locks import QueueLocks
+from arrowmq.broker.longpoll import LongPoll
+from arrowmq.broker.offsets import ConsumerOffsets
+from arrowmq.broker.register import Registration
+from arrowmq.broker.rewrite import MessagePath
+from arrowmq.broker.services import Persists, Starts, Stops, build_services
+from arrowmq.broker.stats import BrokerStats
+from arrowmq.broker.subscriptions import Subscriptions
+from arrowmq.broker.topics import Topics
+from arrowmq.clock import Clock
+from arrowmq.remoting.client import RemotingClient
+from arrowmq.remoting.handlers import HandlerTable
+from arrowmq.store import MessageStore, Put, Recovered, StoreConfig
+from arrowmq.store.config import SYNC_FLUSH
+from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.wire.record import Record
+
+log = logging.getLogger(__name__)
+
+FIRST_OFFSET_PERSIST_S = 10.0
+
+
+class Broker:
+    def __init__(self, config: BrokerConfig, store_root: Path | str, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+        self.root = Path(store_root)
+        self.boot_ms = clock.now_ms()
+        self.is_running = False
+        self.address = BrokerAddress(config.advertised_host, config.listen_port)
+        self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock)
+        self.topics = Topics(config, self._file("topics.json"), clock)
+        self.groups = SubscriptionGroups(config, self._file("subscriptionGroup.json"), clock)
+        self.offsets = ConsumerOffsets(config, self._file("consumerOffset.json"), clock)
+        self.clients = Clients(config, clock, self._wants_notice)
+        self.subscriptions = Subscriptions(config, self.groups, self.clients)
+        self.locks = QueueLocks(clock)
+        self.stats = BrokerStats(clock)
+        self.background = Background(clock)
+        self.longpoll = LongPoll(clock, self.store.watch)
+        self.path = MessagePath(
+            self.store,
+            clock,
+            sync_flush=config.flush_disk_type == SYNC_FLUSH,
+            flush_timeout_ms=config.sync_flush_timeout,
+        )
+        self.remoting = RemotingClient(clock)
+        self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
+        self.services = build_services(self)
+        self.handlers = HandlerTable(*self.services)
+
+    def _file(self, name: str) -> JsonConfigFile:
+        return JsonConfigFile(self.root / "config" / name)
+
+    def _wants_notice(self, group: str) -> bool:
+        settings = self.groups.get(group)
+        return settings is None or settings.notify_consumer_ids_changed_enable
+
+    def open(self) -> Recovered:
+        """Locks and recovers the store, then loads the tables. Raises what the store raises, and `ConfigError`."""
+        recovered = self.store.open()
+        for table in (self.topics, self.groups, self.offsets):
+            table.load()
+        self.topics.adopt(self.store.queues())
+        self.store.add_listener(self.longpoll.arrived)
+        return recovered
+
+    def put(self, record: Record) -> Put:
+        """Stores a message of the broker's own making, with the rewrites that every message gets."""
+        return self.path.put(record)
+
+    async def start(self, port: int | None = None) -> None:
+        """Starts the services and registers with the NameServers. `port` is the one that clients can connect to."""
+        if port is not None:
+            self.address.port = port
+        self.store.start(asyncio.get_running_loop())
+        self.background.every(
+            "persist consumer offsets",
+            self.config.flush_consumer_offset_interval / 1000,
+            self.offsets.persist_if_changed,
+            first_s=FIRST_OFFSET_PERSIST_S,
+        )
+        self.background.every("expire silent clients", SWEEP_S, self.clients.sweep)
+        self.background.every("sample statistics", self.stats.SAMPLE_S, self.stats.sample)
+        for service in self.services:
+            if isinstance(service, Starts):
+                service.start()
+        self.background.start()
+        self.is_running = True
+        await self.registration.start()
+
+    async def stop(self) -> None:
+        """Leaves the routes, ends the services, persists the tables, closes the store."""
+        self.is_running = False
+        await self.registration.stop()
+        await self.background.stop()
+        self.longpoll.stop()
+        for service in reversed(self.services):
+            if isinstance(service, Stops):
+                await service.stop()
+        await self.remoting.close()
+        for table in (self.topics, self.groups, self.offsets):
+            table.persist()
+        for service in self.services:
+            if isinstance(service, Persists):
+                service.persist()
+        self.store.close()

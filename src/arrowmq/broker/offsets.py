@@ -1,0 +1,163 @@
+"""Consumer offsets: for each topic, group and queue the next offset to consume (`config/consumerOffset.json`).
+
+Three tables, and only the first reaches the disk: what groups committed; where an administrator wants a group to go next
+(`reset`, handed out once, at the group's next pull, and until then stronger than any commit); how far pulls have come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.versions import next_version
+from arrowmq.clock import Clock
+from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.wire.bodies import DataVersion
+
+log = logging.getLogger(__name__)
+
+SEPARATOR = "@"
+
+
+def offset_key(topic: str, group: str) -> str:
+    return f"{topic}{SEPARATOR}{group}"
+
+
+class ConsumerOffsets:
+    def __init__(self, config: BrokerConfig, file: JsonConfigFile, clock: Clock) -> None:
+        self.config = config
+        self.file = file
+        self.clock = clock
+        self.version = DataVersion(timestamp=clock.now_ms())
+        self._committed: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        self._commits = 0
+        self._is_dirty = False
+
+    def load(self) -> None:
+        stored = self.file.load()
+        if stored is None:
+            return
+        for key, queues in stored.get("offsetTable", {}).items():
+            self._committed[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+        if "dataVersion" in stored:
+            self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset a group goes on from: a pending reset, else what it committed, else None."""
+        key = offset_key(topic, group)
+        if self._resets:
+            reset = self._resets.get(key, {}).get(queue_id)
+            if reset is not None:
+                return reset
+        queues = self._committed.get(key)
+        return None if queues is None else queues.get(queue_id)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Stores an offset, also a smaller one: a group may go back."""
+        key = offset_key(topic, group)
+        queues = self._committed.get(key)
+        if queues is None:
+            queues = self._committed[key] = {}
+        before = queues.get(queue_id)
+        if before is not None and offset < before:
+            log.info("group[%s] goes back in topic[%s] queue %d from %d to %d", group, topic, queue_id, before, offset)
+        queues[queue_id] = offset
+        self._is_dirty = True
+        self._commits += 1
+        if self._commits % self.config.consumer_offset_update_version_step == 0:
+            self.version = next_version(self.version, self.clock.now_ms())
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._pulled.setdefault(offset_key(topic, group), {})[queue_id] = offset
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        return self._pulled.get(offset_key(topic, group), {}).get(queue_id)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Sets the offset and tells it to the group's next pull of that queue."""
+        self.commit(group, topic, queue_id, offset)
+        self._resets.setdefault(offset_key(topic, group), {})[queue_id] = offset
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self._resets) and queue_id in self._resets.get(offset_key(topic, group), {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The pending reset of a queue, which is thereby done."""
+        if not self._resets:
+            return None
+        key = offset_key(topic, group)
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """All committed offsets of a group in a topic."""
+        return dict(self._committed.get(offset_key(topic, group), {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        return [topic for topic, owner in map(_split, self._committed) if owner == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        return [group for name, group in map(_split, self._committed) if name == topic]
+
+    def groups(self) -> set[str]:
+        return {group for _, group in map(_split, self._committed)}
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        queues = self._committed.get(offset_key(topic, source))
+        if queues is not None:
+            self._committed[offset_key(topic, target)] = dict(queues)
+            self._is_dirty = True
+
+    def remove_group(self, group: str) -> None:
+        self._remove(lambda topic, owner: owner == group)
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove(lambda name, owner: name == topic)
+
+    def _remove(self, doomed: Any) -> None:
+        for table in (self._committed, self._pulled, self._resets):
+            for key in [key for key in table if doomed(*_split(key))]:
+                del table[key]
+                self._is_dirty = True
+
+    def as_json(self) -> dict[str, Any]:
+        by_group: dict[str, list[str]] = {}
+        for topic, group in map(_split, self._committed):
+            by_group.setdefault(group, []).append(topic)
+        return {
+            "dataVersion": msgspec.to_builtins(self.version),
+            "groupTopicMap": by_group,
+            "offsetTable": {key: dict(queues) for key, queues in self._committed.items()},
+        }
+
+    def persist(self) -> None:
+        self._is_dirty = False
+        self.file.persist(self.as_json())
+
+    async def persist_if_changed(self) -> None:
+        """Writes the file in a thread of its own, because nobody should wait for this fsync."""
+        if not self._is_dirty:
+            return
+        self._is_dirty = False
+        try:
+            await asyncio.to_thread(self.file.persist, self.as_json())
+        except BaseException:
+            self._is_dirty = True
+            raise
+
+
+def _split(key: str) -> tuple[str, str]:
+    """`topic@group` and `topic@group@broadcast`; neither a topic nor a group can hold the separator."""
+    topic, _, group = key.partition(SEPARATOR)
+    return topic, group

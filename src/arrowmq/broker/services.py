@@ -1,0 +1,69 @@
+"""Every service of a broker, in one list: what is not named here, the broker does not do.
+
+A service is an object with `@handles` methods. It takes what it needs in its constructor. Beside that it may have
+`start()`, called when clients can connect; `async stop()`, called before the store closes; `persist()`, called at the
+very end; and it may add to `broker.path.gates`, `.rules` and `.rewrites` (see `rewrite.py`) and to
+`broker.background.every(...)`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from arrowmq.broker.admin_broker import BrokerAdmin
+from arrowmq.broker.admin_clients import ClientAdmin
+from arrowmq.broker.admin_groups import GroupAdmin
+from arrowmq.broker.admin_progress import ProgressAdmin
+from arrowmq.broker.admin_topics import TopicAdmin
+from arrowmq.broker.assignment import AssignmentService
+from arrowmq.broker.heartbeat import HeartbeatService
+from arrowmq.broker.locks import LockService
+from arrowmq.broker.offset_requests import OffsetService
+from arrowmq.broker.pull import PullService
+from arrowmq.broker.query import QueryService
+from arrowmq.broker.send import SendService
+
+if TYPE_CHECKING:
+    from arrowmq.broker.node import Broker
+
+
+@runtime_checkable
+class Starts(Protocol):
+    def start(self) -> None: ...
+
+
+@runtime_checkable
+class Stops(Protocol):
+    async def stop(self) -> None: ...
+
+
+@runtime_checkable
+class Persists(Protocol):
+    def persist(self) -> None: ...
+
+
+def build_services(broker: Broker) -> list[object]:
+    return [
+        SendService(broker.config, broker.address, broker.topics, broker.path, broker.stats, broker.clock),
+        PullService(
+            broker.config,
+            broker.store,
+            broker.topics,
+            broker.groups,
+            broker.offsets,
+            broker.subscriptions,
+            broker.longpoll,
+            broker.stats,
+            broker.clock,
+        ),
+        OffsetService(broker.store, broker.topics, broker.groups, broker.offsets),
+        HeartbeatService(broker.config, broker.topics, broker.groups, broker.clients, broker.clock),
+        LockService(broker.locks),
+        QueryService(broker.config, broker.store),
+        AssignmentService(broker),
+        TopicAdmin(broker),
+        GroupAdmin(broker),
+        ClientAdmin(broker),
+        ProgressAdmin(broker),
+        BrokerAdmin(broker),
+    ]
