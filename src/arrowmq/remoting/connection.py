@@ -1,0 +1,456 @@
+"""One connection: frames in, commands to their handlers, answers and own requests out. The same on both ends.
+
+Everything that one read brought is worked off in one pass, in order, and its answers leave in one write. A connection
+that must not take more (its peer does not read, or too many of its requests wait for an answer) stops reading; the rest
+of what it has received stays where it is until it may go on.
+
+A broken frame ends the connection, as Apache does it: after it nobody can know where the next frame begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import BaseTransport, Transport
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from arrowmq.remoting.address import format_address
+from arrowmq.remoting.deadlines import Deadline
+from arrowmq.remoting.endpoint import Endpoint
+from arrowmq.remoting.errors import ConnectionLost, RequestTimeout
+from arrowmq.remoting.handlers import Call
+from arrowmq.remoting.outbox import Buffer, Outbox
+from arrowmq.wire.frame import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame, encode_head
+
+log = logging.getLogger(__name__)
+
+SMALL_FRAME_BYTES = 16 * 1024  # the unfinished end of a larger frame gets a buffer of its own, read into directly
+LARGE_START_BYTES = 64 * 1024  # such a buffer grows as bytes arrive: an announced length alone costs nothing
+MAX_OPAQUE = 0x7FFFFFFF
+
+
+class _Pending:
+    """A request of ours whose answer is awaited."""
+
+    __slots__ = ("_connection", "_opaque", "deadline", "future", "timeout_s")
+
+    def __init__(self, connection: Connection, opaque: int, future: asyncio.Future[Command], timeout_s: float) -> None:
+        self._connection = connection
+        self._opaque = opaque
+        self.future = future
+        self.timeout_s = timeout_s
+        self.deadline: Deadline | None = None
+
+    def expired(self) -> None:
+        self._connection.forget(self._opaque)
+        if not self.future.done():
+            address = self._connection.peer_text
+            self.future.set_exception(RequestTimeout(address, f"{address} did not answer within {self.timeout_s:g} s"))
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_close_callbacks",
+        "_endpoint",
+        "_held",
+        "_is_dirty",
+        "_is_ending",
+        "_is_fresh",
+        "_is_paused",
+        "_is_processing",
+        "_large",
+        "_large_filled",
+        "_large_wanted",
+        "_last_opaque",
+        "_last_taken",
+        "_outbox",
+        "_pending",
+        "_transport",
+        "_why_closed",
+        "active_at",
+        "attributes",
+        "closed",
+        "in_flight",
+        "is_active",
+        "local",
+        "name",
+        "peer",
+        "taken_at",
+    )
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._transport: Transport | None = None
+        self._outbox: Outbox | None = None
+        self._held: bytes | memoryview = b""
+        self._large: bytearray | None = None
+        self._large_filled = 0
+        self._large_wanted = 0
+        self._pending: dict[int, _Pending] = {}
+        self._last_opaque = 0
+        self._close_callbacks: list[Callable[[Connection], object]] = []
+        self._is_dirty = False
+        self._is_ending = False
+        self._is_fresh = True
+        self._is_paused = False
+        self._is_processing = False
+        self._why_closed = ""
+        self._last_taken = 0
+        self.name = ""  # how the address was written by whoever asked for this connection
+        self.peer: tuple[str, int] = ("", 0)
+        self.local: tuple[str, int] = ("", 0)
+        self.attributes: dict[str, Any] = {}
+        self.closed = False
+        self.in_flight = 0
+        self.is_active = True  # since the last sweep
+        self.active_at = self.taken_at = endpoint.clock.monotonic()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer_text}{' closed' if self.closed else ''}>"
+
+    @property
+    def peer_text(self) -> str:
+        return self.name or format_address(*self.peer)
+
+    # --- the transport's calls ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        if self._endpoint.is_closed:
+            cast(Transport, transport).abort()
+        self._use(cast(Transport, transport))
+        self.peer = _host_and_port(transport.get_extra_info("peername"))
+        self.local = _host_and_port(transport.get_extra_info("sockname"))
+        self._endpoint.opened(self)
+
+    def _use(self, transport: Transport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)
+        socket = transport.get_extra_info("socket")
+        is_plain = transport.get_extra_info("ssl_object") is None
+        self._outbox = Outbox(transport, socket.fileno() if is_plain and socket is not None else -1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._large is not None:
+            return memoryview(self._large)[self._large_filled :]
+        view = self._endpoint.receive_view
+        held = len(self._held)
+        if held:
+            view[:held] = self._held
+            return view[held:]
+        return view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.is_active = True
+        large = self._large
+        if large is None:
+            end = len(self._held) + nbytes
+            self._held = b""
+            self._process(self._endpoint.receive_view[:end])
+            return
+        self._large_filled += nbytes
+        if self._large_filled == self._large_wanted:
+            self._large = None
+            self._process(memoryview(large))
+        elif self._large_filled == len(large):
+            grown = bytearray(min(self._large_wanted, 2 * len(large)))
+            grown[: len(large)] = large
+            self._large = grown
+
+    def eof_received(self) -> None:
+        # The peer has finished sending; like Apache we do not serve half-closed connections.
+        self._why_closed = self._why_closed or "the peer closed it"
+
+    def pause_writing(self) -> None:
+        if self._outbox is not None:
+            self._outbox.is_blocked = True
+
+    def resume_writing(self) -> None:
+        if self._outbox is not None and not self.closed:
+            self._outbox.is_blocked = False
+            self.turn_ended()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._endpoint.closed(self)
+        if self._outbox is not None:
+            self._outbox.clear()
+        self._held = b""
+        self._large = None
+        reason = self._why_closed or (str(error) if error is not None else "the peer closed it")
+        pending, self._pending = self._pending, {}
+        for entry in pending.values():
+            if entry.deadline is not None:
+                self._endpoint.deadlines.remove(entry.deadline)
+            if not entry.future.done():
+                entry.future.set_exception(
+                    ConnectionLost(self.peer_text, f"the connection to {self.peer_text} was lost: {reason}")
+                )
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    # --- what came in ------------------------------------------------------------------------------------------------
+
+    def _process(self, view: memoryview) -> None:
+        """Work off the whole frames in `view`; keep what is left of it."""
+        endpoint = self._endpoint
+        fast_path = endpoint.fast_path
+        serve = endpoint.handlers.serve
+        position, end = 0, len(view)
+        self._is_processing = True
+        try:
+            while not (self._is_paused or self._is_ending):
+                if fast_path is not None and end - position >= 8:
+                    consumed, reply = fast_path(self, view[position:] if position else view)
+                    if reply:
+                        self._add(reply)
+                    position += consumed
+                if end - position < 4:
+                    break
+                length = int.from_bytes(view[position : position + 4], "big")
+                if not 4 <= length <= endpoint.limits.frame_bytes - 4:
+                    if self._is_fresh and self._greeting(view):
+                        return
+                    raise FrameError(f"a frame of {length} bytes; allowed are 4 to {endpoint.limits.frame_bytes - 4}")
+                frame_end = position + 4 + length
+                if frame_end > end:
+                    break
+                command = decode_frame(view[position + 4 : frame_end])
+                position = frame_end
+                self._is_fresh = False
+                if command.flag & 1:
+                    self._answered(command)
+                else:
+                    serve(Call(command, self))
+                if self.in_flight >= endpoint.limits.in_flight:
+                    self._pause()
+        except FrameError as error:
+            log.warning("connection closed peer=%s reason=%s", self.peer_text, error)
+            self._why_closed = f"broken frame: {error}"
+            self._flush()
+            self.abort()
+            return
+        finally:
+            self._is_processing = False
+        if position < end and not self.closed:
+            self._keep(view[position:])
+        self._flush()
+
+    def _greeting(self, view: memoryview) -> bool:
+        """The first bytes are no frame. True if they are the start of something else that we speak."""
+        return False
+
+    def _keep(self, rest: memoryview) -> None:
+        if not self._is_paused and len(rest) >= 4:
+            wanted = 4 + int.from_bytes(rest[:4], "big")
+            if wanted > SMALL_FRAME_BYTES:
+                self._large = bytearray(min(wanted, max(LARGE_START_BYTES, 2 * len(rest))))
+                self._large[: len(rest)] = rest
+                self._large_filled = len(rest)
+                self._large_wanted = wanted
+                return
+        self._held = bytes(rest)
+
+    def _answered(self, command: Command) -> None:
+        pending = self._pending.pop(command.opaque, None)
+        if pending is None:
+            log.debug("late answer dropped peer=%s opaque=%d", self.peer_text, command.opaque)
+            return
+        if pending.deadline is not None:
+            self._endpoint.deadlines.remove(pending.deadline)
+        if not pending.future.done():
+            pending.future.set_result(command)
+
+    # --- what goes out -----------------------------------------------------------------------------------------------
+
+    def send(self, command: Command) -> None:
+        """Send a command as it is. On a closed connection nothing happens."""
+        if not self.closed:
+            self._add(encode_frame(command))
+
+    def send_pieces(
+        self, command: Command, pieces: Sequence[memoryview], on_sent: Callable[[], object] | None = None
+    ) -> None:
+        """Send a command whose body is these pieces, without joining them."""
+        self.write_frame([encode_head(command, sum(map(len, pieces))), *pieces], on_sent)
+
+    def write_frame(self, buffers: Sequence[Buffer], on_sent: Callable[[], object] | None = None) -> None:
+        """Send ready bytes: whole frames, in any number of pieces."""
+        if self.closed or self._outbox is None:
+            if on_sent is not None:
+                on_sent()
+            return
+        self._outbox.add_pieces(buffers, on_sent)
+        self._touch()
+
+    def _add(self, frame: bytes) -> None:
+        if self._outbox is not None and not self.closed:
+            self._outbox.add(frame)
+            self._touch()
+
+    def _touch(self) -> None:
+        outbox = self._outbox
+        assert outbox is not None
+        if not self._is_processing and not self._is_dirty:
+            self._is_dirty = True
+            self._endpoint.at_turn_end(self)
+        if outbox.waiting_bytes > self._endpoint.limits.unsent_bytes:
+            if self._is_processing:
+                self._flush()  # the limit is for peers that do not read: ask the kernel before judging
+            if outbox.waiting_bytes > self._endpoint.limits.unsent_bytes:
+                self._pause()
+                if outbox.waiting_bytes > self._endpoint.limits.unsent_cut_bytes:
+                    self._cut(f"{outbox.waiting_bytes} bytes wait that it does not read")
+
+    def turn_ended(self) -> None:
+        self._is_dirty = False
+        if self.closed:
+            return
+        self._flush()
+        self._resume()
+
+    def _flush(self) -> None:
+        outbox = self._outbox
+        if outbox is None or self.closed:
+            return
+        try:
+            outbox.flush()
+        except OSError as error:
+            self._why_closed = str(error)
+            self.abort()
+            return
+        if self._is_ending and not outbox.waiting_bytes and self._transport is not None:
+            self._transport.close()
+
+    # --- pausing -----------------------------------------------------------------------------------------------------
+
+    def in_flight_ended(self) -> None:
+        self.in_flight -= 1
+        if self._is_paused and not self._is_dirty:
+            self._is_dirty = True
+            self._endpoint.at_turn_end(self)
+
+    def _pause(self) -> None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        """Go on reading if the reasons to pause are gone; half the limit, so that it does not flicker."""
+        if not self._is_paused or self._is_processing or self.closed or self._is_ending:
+            return
+        limits = self._endpoint.limits
+        if self.in_flight > limits.in_flight // 2:
+            return
+        if self._outbox is not None and self._outbox.waiting_bytes > limits.unsent_bytes // 2:
+            return
+        self._is_paused = False
+        held, self._held = self._held, b""
+        if held:
+            self._process(memoryview(held))
+        if not self._is_paused and not self.closed and self._transport is not None:
+            self._transport.resume_reading()
+
+    def sweep(self, now: float) -> None:
+        """Called now and then: ends the connection if its peer has gone quiet or does not take its answers."""
+        limits = self._endpoint.limits
+        outbox = self._outbox
+        assert outbox is not None
+        assert self._transport is not None
+        taken = outbox.taken_bytes - self._transport.get_write_buffer_size()
+        if taken != self._last_taken:
+            self._last_taken = taken
+            self.is_active = True
+            self.taken_at = now
+        elif not outbox.is_blocked:
+            self.taken_at = now
+        elif now - self.taken_at >= limits.unread_timeout_s:
+            self._cut(f"it took none of its answers for {limits.unread_timeout_s:g} s")
+            return
+        if self.is_active:
+            self.is_active = False
+            self.active_at = now
+        elif now - self.active_at >= limits.idle_timeout_s:
+            self._why_closed = f"idle for {limits.idle_timeout_s:g} s"
+            log.info("connection closed peer=%s reason=%s", self.peer_text, self._why_closed)
+            self.close()
+
+    def _cut(self, reason: str) -> None:
+        log.warning("connection cut peer=%s reason=%s", self.peer_text, reason)
+        self._why_closed = reason
+        self.abort()
+
+    # --- own requests ------------------------------------------------------------------------------------------------
+
+    def start_request(self, command: Command, timeout_s: float) -> asyncio.Future[Command]:
+        """Send a request and return the future of its answer; the opaque is ours to choose."""
+        future: asyncio.Future[Command] = self._endpoint.loop.create_future()
+        if self.closed or self._is_ending:
+            future.set_exception(ConnectionLost(self.peer_text, f"the connection to {self.peer_text} is closed"))
+            return future
+        opaque = self._next_opaque(command)
+        pending = _Pending(self, opaque, future, timeout_s)
+        pending.deadline = self._endpoint.deadlines.add(timeout_s, pending.expired)
+        self._pending[opaque] = pending
+        self.send(command)
+        return future
+
+    def send_oneway(self, command: Command) -> None:
+        """Send a request that gets no answer."""
+        command.flag |= ONEWAY_FLAG
+        self._next_opaque(command)
+        self.send(command)
+
+    def _next_opaque(self, command: Command) -> int:
+        self._last_opaque = opaque = self._last_opaque % MAX_OPAQUE + 1  # never 0: one client takes that as "none"
+        command.opaque = opaque
+        return opaque
+
+    async def request(self, command: Command, timeout_s: float) -> Command:
+        """Ask the peer and wait for its answer. Raises RequestTimeout or ConnectionLost."""
+        future = self.start_request(command, timeout_s)
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                self.forget(command.opaque)
+
+    def forget(self, opaque: int) -> None:
+        pending = self._pending.pop(opaque, None)
+        if pending is not None and pending.deadline is not None:
+            self._endpoint.deadlines.remove(pending.deadline)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def on_close(self, callback: Callable[[Connection], object]) -> None:
+        """Call back when the connection has ended; at once if it already has."""
+        if self.closed:
+            callback(self)
+        else:
+            self._close_callbacks.append(callback)
+
+    def close(self) -> None:
+        """End the connection once everything that waits has been sent."""
+        if self.closed or self._is_ending or self._transport is None:
+            return
+        self._is_ending = True
+        self._why_closed = self._why_closed or "closed on this side"
+        self._transport.pause_reading()
+        if not self._is_processing:
+            self._flush()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._is_ending = True
+            self._why_closed = self._why_closed or "aborted on this side"
+            self._transport.abort()
+
+
+def _host_and_port(name: Any) -> tuple[str, int]:
+    if isinstance(name, tuple) and len(name) >= 2:
+        return str(name[0]), int(name[1])
+    return "", 0

@@ -1,0 +1,114 @@
+"""What all connections of one server, or of one client, share.
+
+One receive buffer for all of them: a read fills it and is worked off before the next read begins, so a connection holds
+memory of its own only for the unfinished end of what it received, and a silent one holds none. One sweep timer for
+idle and non-reading peers. One turn-end callback that sends what gathered on any connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from arrowmq.clock import Clock, Timer
+from arrowmq.remoting.deadlines import Deadlines
+from arrowmq.remoting.handlers import HandlerTable
+
+if TYPE_CHECKING:
+    from arrowmq.remoting.connection import Connection
+
+log = logging.getLogger(__name__)
+
+FastPath = Callable[["Connection", memoryview], tuple[int, bytes | None]]
+
+SWEEPS_PER_TIMEOUT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of one connection."""
+
+    frame_bytes: int = 16_777_216  # with the length word, as Apache counts
+    receive_bytes: int = 256 * 1024  # read at once
+    in_flight: int = 16_384  # requests whose answer is still to come; a long-polling client has one a queue
+    unsent_bytes: int = 1024 * 1024  # beyond it no further request is read
+    unsent_cut_bytes: int = 256 * 1024 * 1024  # beyond it the connection ends
+    idle_timeout_s: float = 120.0
+    unread_timeout_s: float = 60.0  # a peer that takes nothing for so long while answers wait is cut
+
+
+class Endpoint:
+    def __init__(
+        self,
+        handlers: HandlerTable,
+        clock: Clock,
+        limits: Limits,
+        fast_path: FastPath | None = None,
+        on_connection: Callable[[Connection], object] | None = None,
+    ) -> None:
+        self.handlers = handlers
+        self.clock = clock
+        self.limits = limits
+        self.fast_path = fast_path
+        self.on_connection = on_connection
+        self.deadlines = Deadlines(clock)
+        self.connections: set[Connection] = set()
+        self.receive_view = memoryview(bytearray(limits.receive_bytes))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unflushed: list[Connection] = []
+        self._sweep_timer: Timer | None = None
+        self.is_closed = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self._sweep_timer is None:
+            self._schedule_sweep()
+        if self.on_connection is not None:
+            self.on_connection(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+
+    def at_turn_end(self, connection: Connection) -> None:
+        """Let the connection send what it has, once, before the loop waits again."""
+        if not self._unflushed:
+            self.loop.call_soon(self._end_turn)
+        self._unflushed.append(connection)
+
+    def _end_turn(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for connection in unflushed:
+            connection.turn_ended()
+
+    def _schedule_sweep(self) -> None:
+        timeout_s = min(self.limits.idle_timeout_s, self.limits.unread_timeout_s)
+        self._sweep_timer = self.clock.call_later(timeout_s / SWEEPS_PER_TIMEOUT, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        if self.is_closed:
+            return
+        now = self.clock.monotonic()
+        for connection in list(self.connections):
+            connection.sweep(now)
+        if self.connections:
+            self._schedule_sweep()
+
+    def close(self) -> None:
+        """End every connection after what it still can send at once."""
+        self.is_closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        for connection in list(self.connections):
+            connection.close()
+        self.deadlines.close()

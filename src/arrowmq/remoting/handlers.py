@@ -1,0 +1,305 @@
+"""From a request to the method that answers it.
+
+A service is any object with methods marked `@handles(RequestCode.X)`. The annotation of a method's first parameter says
+which header it wants; the header is decoded and checked before the method runs. A handler answers by returning
+
+- a header: success with these fields,
+- an `Answer`: any code, header, body and remark,
+- None: success and nothing else,
+- an awaitable of one of these,
+- `LATER`: it keeps the `Call` and answers with `call.reply(...)` when it can,
+
+and says no by raising `Refused`. Whatever else a handler raises becomes a SYSTEM_ERROR answer with the error's text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from arrowmq.wire.codes import ResponseCode, request_name
+from arrowmq.wire.errors import WireError
+from arrowmq.wire.frame import Command
+from arrowmq.wire.headers.declare import Header, decode_header
+
+if TYPE_CHECKING:
+    from arrowmq.remoting.connection import Connection
+
+log = logging.getLogger(__name__)
+
+Body = bytes | list[memoryview]
+
+
+class Answer:
+    """What goes back. A body of several pieces is sent without being joined.
+
+    `on_sent` is called exactly once, when nothing here refers to the pieces any more: the kernel has them, the
+    transport has its own copy, or the connection is gone.
+    """
+
+    __slots__ = ("body", "code", "header", "on_sent", "remark")
+
+    def __init__(
+        self,
+        code: int = ResponseCode.SUCCESS,
+        header: Header | dict[str, str] | None = None,
+        body: Body = b"",
+        remark: str | None = None,
+        on_sent: Callable[[], object] | None = None,
+    ) -> None:
+        self.code = code
+        self.header = header
+        self.body = body
+        self.remark = remark
+        self.on_sent = on_sent
+
+
+class Refused(Exception):
+    """A handler's no: the code and the sentence that the caller gets."""
+
+    def __init__(self, code: int, remark: str, header: Header | dict[str, str] | None = None) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.header = header
+
+
+class _Later:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER: Final = _Later()
+"""Returned by a handler that will call `call.reply` itself."""
+
+Reply = Answer | Header | None
+Outcome = Reply | _Later | Awaitable[Reply]
+
+
+class Call:
+    """One request under way: what was asked, on which connection, and the way to answer it."""
+
+    __slots__ = ("_is_counted", "command", "connection", "is_answered")
+
+    def __init__(self, command: Command, connection: Connection) -> None:
+        self.command = command
+        self.connection = connection
+        self.is_answered = False
+        self._is_counted = False
+
+    @property
+    def body(self) -> bytes:
+        return self.command.body
+
+    @property
+    def ext(self) -> dict[str, str]:
+        return self.command.ext
+
+    def hold(self) -> None:
+        """The answer comes later; until then the call counts as one in flight of its connection."""
+        if not self._is_counted and not self.is_answered:
+            self._is_counted = True
+            self.connection.in_flight += 1
+
+    def reply(self, reply: Reply) -> None:
+        """Answer now. Only the first answer counts; a one-way request and a closed connection get none."""
+        if self.is_answered:
+            release(reply)
+            return
+        self.is_answered = True
+        connection = self.connection
+        if self._is_counted:
+            connection.in_flight_ended()
+        command = self.command
+        if command.flag & 2 or connection.closed:
+            release(reply)
+            return
+        if isinstance(reply, Answer):
+            if isinstance(reply.body, list):
+                answer = command.answer(reply.code, reply.header, b"", reply.remark)
+                connection.send_pieces(answer, reply.body, reply.on_sent)
+                return
+            connection.send(command.answer(reply.code, reply.header, reply.body, reply.remark))
+            release(reply)
+        else:
+            connection.send(command.answer(ResponseCode.SUCCESS, reply))
+
+    def refuse(self, code: int, remark: str) -> None:
+        self.reply(Answer(code, remark=remark))
+
+
+def release(reply: Reply) -> None:
+    """Tell the owner of an answer's pieces that they are no longer needed."""
+    if isinstance(reply, Answer) and reply.on_sent is not None:
+        on_sent, reply.on_sent = reply.on_sent, None
+        on_sent()
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+CODES_ATTRIBUTE = "_arrowmq_handles"
+
+
+def handles(*codes: int) -> Callable[[Method], Method]:
+    """Marks a method as the handler of these request codes."""
+
+    def mark(method: Method) -> Method:
+        setattr(method, CODES_ATTRIBUTE, tuple(int(code) for code in codes))
+        return method
+
+    return mark
+
+
+class Handler:
+    """A bound method with what must be decoded for it."""
+
+    __slots__ = ("header", "method", "takes_call")
+
+    def __init__(self, method: Callable[..., Outcome], header: type[Header] | None, takes_call: bool) -> None:
+        self.method = method
+        self.header = header
+        self.takes_call = takes_call
+
+    def __repr__(self) -> str:
+        return getattr(self.method, "__qualname__", repr(self.method))
+
+    def __call__(self, call: Call) -> Outcome:
+        if self.header is None:
+            return self.method(call) if self.takes_call else self.method()
+        request = decode_header(self.header, call.command.ext)
+        return self.method(request, call) if self.takes_call else self.method(request)
+
+
+def _inspect(method: Callable[..., Outcome]) -> Handler:
+    """Read from the signature what the method wants: a header, the call, both or nothing."""
+    function = getattr(method, "__func__", method)
+    header: type[Header] | None = None
+    takes_call = False
+    for parameter in inspect.signature(method).parameters.values():
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            annotation = _resolve(annotation, function)
+        if annotation is Call:
+            takes_call = True
+        elif isinstance(annotation, type) and issubclass(annotation, Header) and header is None:
+            header = annotation
+        else:
+            raise TypeError(
+                f"{function.__qualname__}({parameter.name}: {annotation!r}): a handler takes a header, a Call or both"
+            )
+    return Handler(method, header, takes_call)
+
+
+def _resolve(annotation: str, function: Callable[..., Any]) -> Any:
+    if annotation == "Call":
+        return Call  # most rooms import it for type checkers only
+    names = vars(sys.modules[function.__module__])
+    try:
+        return eval(annotation, names)
+    except NameError as error:
+        raise TypeError(
+            f"{function.__qualname__}: {error}; import it at run time, headers are decoded by it"
+        ) from error
+
+
+class HandlerTable:
+    """Request code → handler, gathered from services."""
+
+    def __init__(self, *services: object) -> None:
+        self._handlers: dict[int, Handler] = {}
+        for service in services:
+            self.add_service(service)
+
+    def add_service(self, service: object) -> None:
+        seen: set[str] = set()
+        for kind in type(service).__mro__:
+            for name, value in vars(kind).items():
+                if name in seen:
+                    continue
+                seen.add(name)
+                for code in getattr(value, CODES_ATTRIBUTE, ()):
+                    self._put(code, _inspect(getattr(service, name)))
+
+    def add(self, code: int, method: Callable[..., Outcome]) -> None:
+        """One handler outside of a service. A parameter without annotation would be ambiguous: it must be typed."""
+        self._put(int(code), _inspect(method))
+
+    def add_callback(self, code: int, callback: Callable[[Call], Outcome]) -> None:
+        """A handler that takes just the call; replaces an earlier one of the same code."""
+        self._handlers[int(code)] = Handler(callback, None, True)
+
+    def _put(self, code: int, handler: Handler) -> None:
+        if code in self._handlers:
+            raise ValueError(f"request code {code} has two handlers: {self._handlers[code]} and {handler}")
+        self._handlers[code] = handler
+
+    def without(self, codes: Iterable[int]) -> HandlerTable:
+        """The same table, less these codes (for the VIP port, which knows no pulls)."""
+        left_out = {int(code) for code in codes}
+        table = HandlerTable()
+        table._handlers = {code: handler for code, handler in self._handlers.items() if code not in left_out}
+        return table
+
+    def __contains__(self, code: int) -> bool:
+        return code in self._handlers
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+    def serve(self, call: Call) -> None:
+        """Run the handler of this call and see that it gets its answer."""
+        handler = self._handlers.get(call.command.code)
+        if handler is None:
+            # The leading space is Apache's; tools compare this text.
+            call.refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {call.command.code} not supported")
+            return
+        try:
+            outcome = handler(call)
+        except Exception as error:
+            call.reply(answer_to_error(error, call))
+            return
+        if outcome is LATER:
+            call.hold()
+        elif outcome is None or isinstance(outcome, (Answer, Header)):
+            call.reply(outcome)
+        elif inspect.isawaitable(outcome):
+            call.hold()
+            task = asyncio.ensure_future(_finish(outcome, call))
+            _tasks.add(task)
+            task.add_done_callback(_tasks.discard)
+        else:
+            wrong = TypeError(f"{handler} returned {type(outcome).__name__}, which is no answer")
+            call.reply(answer_to_error(wrong, call))
+
+
+_tasks: set[asyncio.Future[None]] = set()  # the loop itself holds tasks weakly only
+
+
+async def _finish(outcome: Awaitable[Reply], call: Call) -> None:
+    try:
+        reply = await outcome
+    except asyncio.CancelledError:
+        call.refuse(ResponseCode.SYSTEM_ERROR, "the server stopped before this request was done: repeat it")
+        raise
+    except Exception as error:
+        reply = answer_to_error(error, call)
+    call.reply(reply)
+
+
+def answer_to_error(error: Exception, call: Call) -> Answer:
+    if isinstance(error, Refused):
+        return Answer(error.code, error.header, remark=error.remark)
+    name = request_name(call.command.code)
+    if isinstance(error, WireError):
+        # A field or body that does not obey the protocol is the caller's fault, and no news for the server's log.
+        return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{name}: {error}")
+    log.error("request failed code=%s peer=%s", name, call.connection.peer_text, exc_info=error)
+    return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")

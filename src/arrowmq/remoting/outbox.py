@@ -1,0 +1,121 @@
+"""What a connection still has to send: in order, without copies while the peer reads, bounded while it does not.
+
+Buffers go to the kernel directly (one `write` or `writev` for all that has gathered). Only when the kernel takes no
+more is a bounded piece copied into the event loop's transport, which then reports when it is gone; everything behind it
+waits here by reference. So a record that lies in a mapped file is never copied for a peer that reads, and a peer that
+does not read costs `HAND_OVER_BYTES` of copies plus references, not a copy of every answer.
+
+The transport's limits are set to zero: it calls `pause_writing` as soon as it holds anything and `resume_writing` when
+it holds nothing, which is exactly when the kernel can be asked again. uvloop and asyncio transports keep references to
+memoryviews until they are written; because they are only ever given our own copies, `on_sent` can be called at
+hand-over. An encrypted connection has no socket to write to past the transport (`fd` is -1): there all goes by
+hand-over.
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import Transport
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+JOIN_BYTES = 64 * 1024  # up to here one copy is cheaper than a vector of many small pieces
+HAND_OVER_BYTES = 256 * 1024
+VECTOR_PIECES = 512  # below IOV_MAX (1024)
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Outbox:
+    __slots__ = ("_buffers", "_fd", "_releases", "_transport", "is_blocked", "taken_bytes", "waiting_bytes")
+
+    def __init__(self, transport: Transport, fd: int) -> None:
+        self._transport = transport
+        self._fd = fd
+        self._buffers: deque[Buffer] = deque()
+        self._releases: deque[tuple[int, Callable[[], object]]] = deque()
+        self.waiting_bytes = 0
+        self.taken_bytes = 0  # of all bytes ever added, those the kernel or the transport has taken
+        self.is_blocked = False
+
+    def add(self, buffer: Buffer) -> None:
+        self._buffers.append(buffer)
+        self.waiting_bytes += len(buffer)
+
+    def add_pieces(self, pieces: Sequence[Buffer], on_sent: Callable[[], object] | None) -> None:
+        for piece in pieces:
+            if len(piece):
+                self.add(piece)
+        if on_sent is not None:
+            self._releases.append((self.taken_bytes + self.waiting_bytes, on_sent))
+
+    def flush(self) -> None:
+        """Hand over as much as the kernel takes. Raises OSError if the connection is broken."""
+        buffers = self._buffers
+        while buffers and not self.is_blocked:
+            if self._fd >= 0 and self._write():
+                continue
+            self._hand_over()
+        if self._releases:
+            self._release(self.taken_bytes)
+
+    def clear(self) -> None:
+        """The connection is gone: forget what waits, and let go of what it refers to."""
+        self._buffers.clear()
+        self.waiting_bytes = 0
+        while self._releases:
+            self._releases.popleft()[1]()
+
+    def _write(self) -> bool:
+        """One system call. True if the kernel took all that was offered."""
+        buffers = self._buffers
+        try:
+            if len(buffers) == 1:
+                offered = self.waiting_bytes
+                written = os.write(self._fd, buffers[0])
+            elif self.waiting_bytes <= JOIN_BYTES:
+                offered = self.waiting_bytes
+                joined = b"".join(buffers)
+                buffers.clear()
+                buffers.append(joined)
+                written = os.write(self._fd, joined)
+            else:
+                pieces = list(islice(buffers, VECTOR_PIECES))
+                offered = sum(map(len, pieces))
+                written = os.writev(self._fd, pieces)
+        except (BlockingIOError, InterruptedError):
+            return False
+        self._taken(written)
+        return written == offered
+
+    def _hand_over(self) -> None:
+        piece = bytearray()
+        for buffer in self._buffers:
+            room = HAND_OVER_BYTES - len(piece)
+            piece += memoryview(buffer)[:room]
+            if len(piece) >= HAND_OVER_BYTES:
+                break
+        self._taken(len(piece))
+        self._transport.write(bytes(piece))
+
+    def _taken(self, count: int) -> None:
+        self.taken_bytes += count
+        self.waiting_bytes -= count
+        buffers = self._buffers
+        if not self.waiting_bytes:
+            buffers.clear()
+            return
+        while count:
+            first = buffers[0]
+            length = len(first)
+            if length > count:
+                buffers[0] = memoryview(first)[count:]
+                return
+            count -= length
+            buffers.popleft()
+
+    def _release(self, position: int) -> None:
+        releases = self._releases
+        while releases and releases[0][0] <= position:
+            releases.popleft()[1]()
