@@ -1,0 +1,101 @@
+"""The real Apache RocketMQ 5.5.0: NameServer, broker, mqadmin.
+
+What it writes and says decides what is right. Every server lives in a folder of its own, which receives its
+configuration, logs and store; a broker is ready when it is registered with its NameServer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from oracle import java, toolchain
+from oracle.java import Value, Values
+from oracle.process import HOST, Server
+
+PACKAGE = "org.apache.rocketmq"
+
+
+def namesrv(
+    folder: Path, port: int, jvm: Values | None = None, /, options: Sequence[str] = java.QUICK, **config: Value
+) -> Server:
+    """A NameServer. `config` holds any key of namesrv.conf, `jvm` system properties, `options` flags of the JVM."""
+    values: dict[str, Value] = {"listenPort": port, "bindAddress": HOST, **config}
+    arguments = ["-c", _properties_file(folder / "namesrv.conf", values)]
+    command, env = java.command(
+        f"{PACKAGE}.namesrv.NamesrvStartup",
+        arguments,
+        folder,
+        classpath=java.jars(),
+        options=options,
+        properties=jvm,
+    )
+    return Server("namesrv", command, folder, port=port, ready="Name Server boot success", env=env)
+
+
+def broker(
+    folder: Path,
+    port: int,
+    namesrv: str,
+    jvm: Values | None = None,
+    /,
+    options: Sequence[str] = java.QUICK,
+    **config: Value,
+) -> Server:
+    """A broker listening on `port`, `port - 2` (the "VIP" port) and `port + 1` (replication).
+
+    `config` holds any key of broker.conf and wins over the defaults below.
+    """
+    values: dict[str, Value] = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": 0,
+        "brokerIP1": HOST,
+        "brokerIP2": HOST,
+        "bindAddress": HOST,
+        "listenPort": port,
+        "haListenPort": port + 1,
+        "namesrvAddr": namesrv,
+        "storePathRootDir": folder / "store",
+        **config,
+    }
+    arguments = ["-c", _properties_file(folder / "broker.conf", values)]
+    command, env = java.command(
+        f"{PACKAGE}.broker.BrokerStartup",
+        arguments,
+        folder,
+        classpath=java.jars(),
+        options=options,
+        properties=jvm,
+    )
+    return Server("broker", command, folder, port=port, ready="boot success", env=env)
+
+
+@contextmanager
+def cluster(
+    folder: Path, namesrv_port: int, broker_port: int, /, **config: Value
+) -> Iterator[tuple[Server, Server]]:
+    """A NameServer and one master broker."""
+    with (
+        namesrv(folder / "namesrv", namesrv_port) as names,
+        broker(folder / "broker", broker_port, names.address, **config) as master,
+    ):
+        yield names, master
+
+
+def mqadmin(*arguments: str, timeout: float = 120) -> str:
+    """What `mqadmin SUBCOMMAND …` prints, e.g. mqadmin("topicList", "-n", address)."""
+    folder = toolchain.home() / "tools"
+    folder.mkdir(exist_ok=True)
+    command, env = java.command(
+        f"{PACKAGE}.tools.command.MQAdminStartup", arguments, folder, classpath=java.jars()
+    )
+    return toolchain.run(command, timeout, env, folder)  # some subcommands write files where they run
+
+
+def _properties_file(path: Path, values: Values) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (path.parent / "conf").mkdir(exist_ok=True)
+    path.write_text("".join(f"{key}={java.text(value)}\n" for key, value in values.items()))
+    return str(path)

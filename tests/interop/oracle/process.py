@@ -1,0 +1,142 @@
+"""One server process, ours or Apache's: started until it says that it is ready, stopped cleanly, or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from oracle.toolchain import OracleError
+
+HOST = "127.0.0.1"
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def free_port(*neighbours: int) -> int:
+    """A port that is free on loopback, with the ports at these distances from it free as well."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port = int(probe.getsockname()[1])
+        if port + min((*neighbours, 0)) < 1024 or port + max((*neighbours, 0)) > 65535:
+            continue
+        if all(is_free(port + distance) for distance in neighbours):
+            return port
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def broker_port() -> int:
+    """A broker takes its port, the "VIP" port two below it, and the replication port above it."""
+    return free_port(-2, 1)
+
+
+class Server:
+    """A server process: started on entering the context, ended (SIGTERM, hence cleanly) on leaving it."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path, *, port: int, ready: str, env: Mapping[str, str]
+    ) -> None:
+        self.name, self.folder, self.port = name, folder, port
+        self.command = list(command)
+        self.output = folder / f"{name}.out"
+        self._ready, self._env = ready, dict(env)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise OracleError(f"{self.name} is not running")
+        return self._process.pid
+
+    def start(self, timeout: float = 120) -> Server:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.output.open("ab") as out:
+            begin = out.tell()
+            self._process = subprocess.Popen(
+                self.command, stdout=out, stderr=subprocess.STDOUT, env=self._env, cwd=self.folder
+            )
+        deadline = time.monotonic() + timeout
+        while not (self._ready in self._said(begin) and _listens(self.port)):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise OracleError(f"{self.name} did not start:\n{self._said(begin)[-4000:]}")
+            time.sleep(0.01)
+        return self
+
+    def _said(self, begin: int = 0) -> str:
+        with self.output.open("rb") as out:
+            out.seek(begin)
+            return out.read().decode(errors="replace")
+
+    def stop(self, timeout: float = 60) -> None:
+        """Ends the server as an operator would; a broker then leaves no abort file."""
+        self._end(signal.SIGTERM, timeout)
+
+    def kill(self) -> None:
+        """Ends the server as a crash would (SIGKILL)."""
+        self._end(signal.SIGKILL, 10)
+
+    def _end(self, how: signal.Signals, timeout: float) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise OracleError(f"{self.name} did not end within {timeout} s:\n{self._said()[-4000:]}") from None
+
+    def cpu_seconds(self) -> float:
+        """The processor time that the process and its children have used so far."""
+        return sum(_cpu_seconds(pid) for pid in family(self.pid))
+
+    def memory_kib(self) -> dict[str, int]:
+        """Resident and anonymous ("own") memory of the process and its children."""
+        total = {"rss": 0, "anonymous": 0}
+        for pid in family(self.pid):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                name, _, rest = line.partition(":")
+                if name.lower() in total:
+                    total[name.lower()] += int(rest.split()[0])
+        return total
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(member for child in children for member in family(int(child)))]
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND  # utime, stime
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((HOST, port)) == 0

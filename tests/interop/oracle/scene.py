@@ -1,0 +1,96 @@
+"""What a scene needs: names of its own, and producers and consumers that end with it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from oracle.hand import Hand, Refusal
+from oracle.toolchain import OracleError
+
+Record = dict[str, Any]
+_numbers = itertools.count(1)
+
+
+class Producer:
+    def __init__(self, hand: Hand, name: str, group: str, **options: Any) -> None:
+        self.hand, self.name, self.group = hand, name, group
+        self.client_id = hand.do("producer", name=name, group=group, **options)
+
+    def send(self, topic: str, messages: Iterable[Record], how: str = "sync") -> Any:
+        return self.hand.do("send", producer=self.name, topic=topic, messages=list(messages), how=how)
+
+    def stop(self) -> None:
+        self.hand.do("stop-producer", name=self.name)
+
+
+class Listener:
+    def __init__(self, hand: Hand, name: str, group: str, topic: str, **options: Any) -> None:
+        self.hand, self.name, self.group, self.topic = hand, name, group, topic
+        self.client_id = hand.do("listen", name=name, group=group, topic=topic, **options)
+
+    def seen(self, at_least: int = 0, timeout_s: float = 30) -> list[Any]:
+        """What was delivered so far, after waiting for so many; with fewer after the time the caller judges."""
+        found: list[Any] = self.hand.do("seen", name=self.name, atLeast=at_least, timeout=int(timeout_s * 1000))
+        return found
+
+    def quiet(self, expected: int, linger_s: float = 1.0, timeout_s: float = 30) -> list[Any]:
+        """Waits for the expected number, then a little longer for what should not come."""
+        found = self.seen(expected, timeout_s)
+        return self.seen(len(found) + 1, linger_s)
+
+    def holds(self, count: int = -1, timeout_s: float = 30) -> list[str]:
+        """The queues held, after waiting until they are so many."""
+        queues: list[str] = self.hand.do(
+            "holds", name=self.name, topic=self.topic, count=count, timeout=int(timeout_s * 1000)
+        )
+        return queues
+
+    def stop(self) -> list[Any]:
+        """Leaves the group (and stores its offsets); says all that it saw."""
+        seen: list[Any] = self.hand.do("stop-listening", name=self.name)
+        return seen
+
+
+class Scene:
+    def __init__(self, admin: Hand, title: str) -> None:
+        self.admin = admin
+        self.title = re.sub(r"[^A-Za-z0-9]+", "_", title).strip("_")[-60:]
+        self._stack = ExitStack()
+
+    def name(self, label: str = "") -> str:
+        """A name that no other scene has."""
+        return f"{self.title}_{label}{os.getpid()}_{next(_numbers)}"
+
+    def topic(self, queues: int = 4, label: str = "t", **options: Any) -> str:
+        name = self.name(label)
+        self.admin.do("create-topic", topic=name, queues=queues, **options)
+        return name
+
+    def producer(self, hand: Hand, **options: Any) -> Producer:
+        options = {"group": self.name("p"), **options}
+        producer = Producer(hand, self.name("producer"), **options)
+        self._at_end(producer.stop)
+        return producer
+
+    def listener(self, hand: Hand, topic: str, group: str = "", **options: Any) -> Listener:
+        listener = Listener(hand, self.name("listener"), group or self.name("g"), topic, **options)
+        self._at_end(listener.stop)
+        return listener
+
+    def _at_end(self, stop: Callable[[], object]) -> None:
+        def quietly() -> None:
+            with suppress(OracleError, Refusal):  # stopped or killed by the scene itself
+                stop()
+
+        self._stack.callback(quietly)
+
+    def __enter__(self) -> Scene:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()

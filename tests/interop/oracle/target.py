@@ -1,0 +1,58 @@
+"""What a suite is played against: a NameServer and a broker, Apache's or ours, behind one handle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oracle import apache, arrow
+from oracle.java import Value
+from oracle.process import HOST, Server, broker_port, free_port
+
+KINDS = ("arrowmq", "apache")
+
+
+class Target:
+    """A cluster of one broker. Killing and starting again concerns the broker (and what shares its process)."""
+
+    def __init__(self, kind: str, folder: Path, **config: Value) -> None:
+        self.kind, self.folder = kind, folder
+        namesrv_port, port = free_port(), broker_port()
+        self.namesrv, self.broker = f"{HOST}:{namesrv_port}", f"{HOST}:{port}"
+        self._names: Server | None = None
+        if kind == "apache":
+            # A busy test machine must not look like an overloaded broker.
+            config = {"brokerFastFailureEnable": False, "osPageCacheBusyTimeOutMills": 30000, **config}
+            self._names = apache.namesrv(folder / "namesrv", namesrv_port)
+            self.server = apache.broker(folder / "broker", port, self.namesrv, **config)
+            self.store = folder / "broker" / "store"
+        else:
+            self.server = arrow.server(folder / "arrowmq", namesrv_port, port, **config)
+            self.store = folder / "arrowmq"
+
+    def start(self) -> Target:
+        if self._names:
+            self._names.start()
+        self.server.start()
+        return self
+
+    def stop(self) -> None:
+        try:
+            self.server.stop()
+        finally:
+            if self._names:
+                self._names.stop()
+
+    def crash(self) -> None:
+        """Kills the broker (-9) and starts it again on what it left."""
+        self.server.kill()
+        self.server.start()
+
+    def restart(self) -> None:
+        self.server.stop()
+        self.server.start()
+
+    def __enter__(self) -> Target:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
