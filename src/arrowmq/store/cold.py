@@ -1,0 +1,85 @@
+"""Reads that would wait for the disk: found out without touching the pages, and waited for in a thread of their own.
+
+The thread reads the bytes with plain reads, which brings them into the page cache while the interpreter lock is free;
+the loop then serves them from the mapping like any others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import mmap
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from arrowmq.store.consumequeue import ENTRY_BYTES
+
+if TYPE_CHECKING:
+    from arrowmq.store.message_store import MessageStore
+
+_PAGE = mmap.PAGESIZE
+_HOT_BYTES = 64 << 20  # what was appended last is in the page cache; asking for it would only cost time
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def is_resident(view: memoryview, position: int, size: int) -> bool:
+    """Whether all pages of a part of a mapped file are in memory."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view, position))
+    start = address // _PAGE * _PAGE
+    length = address + size - start
+    pages = -(-length // _PAGE)
+    states = (ctypes.c_ubyte * pages)()
+    if _libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(length), states) != 0:
+        return True  # not known: then the read must do
+    return all(state & 1 for state in states)
+
+
+class ColdReader:
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._thread: ThreadPoolExecutor | None = None
+
+    def is_cold(self, physical_offset: int, size: int) -> bool:
+        log = self._store.commit_log
+        if physical_offset + _HOT_BYTES >= log.appended:
+            return False
+        segment = log.segment_at(physical_offset)
+        if segment is None or size <= 0:
+            return False
+        position = physical_offset - segment.start
+        return not is_resident(segment.view, position, min(size, segment.size - position))
+
+    async def warm(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> None:
+        """Bring the queue entries and records of a read into memory."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="arrowmq-store-cold-read")
+        await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._read, topic, queue_id, offset, max_count, max_bytes
+        )
+
+    def _read(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> None:
+        queue = self._store.consume_queues.find(topic, queue_id)
+        if queue is None:
+            return
+        segment = queue.segment_at(offset * ENTRY_BYTES)
+        if segment is None or offset < 0:
+            return
+        disk = self._store.disk
+        try:
+            disk.read(segment.path, offset * ENTRY_BYTES - segment.start, max_count * ENTRY_BYTES)
+            read = 0
+            for entry in queue.entries(offset, max_count):
+                log_segment = self._store.commit_log.segment_at(entry.physical_offset)
+                if log_segment is None or not 0 < entry.size <= log_segment.size:
+                    continue
+                disk.read(log_segment.path, entry.physical_offset - log_segment.start, entry.size)
+                read += entry.size
+                if read >= max_bytes:
+                    return
+        except FileNotFoundError:
+            return  # retention was faster; the read itself will say so
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None

@@ -1,0 +1,55 @@
+"""The JSON files under config/, with RocketMQ's rule for surviving a crash while one is written.
+
+Persisting renames the file to `.bak` and writes it anew; in between only the `.bak` is there. Loading takes the file,
+or, if that is missing, empty or cannot be read, the `.bak`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from arrowmq.store.disk import Disk
+from arrowmq.wire import fastjson
+from arrowmq.wire.errors import WireError
+
+
+class JsonConfigFile:
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        self.path = Path(path)
+        self.backup = self.path.with_name(self.path.name + ".bak")
+        self._disk = disk or Disk()
+
+    def load(self) -> dict[str, Any] | None:
+        """What the file says; None if neither it nor its backup says anything."""
+        for path in (self.path, self.backup):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            if not data.strip():
+                continue
+            try:
+                content = fastjson.loads(data)
+            except (WireError, ValueError):
+                continue
+            if isinstance(content, dict):
+                return content
+        return None
+
+    def persist(self, content: dict[str, Any] | bytes) -> None:
+        """Write the file so that at any moment it or its backup is whole."""
+        data = content if isinstance(content, bytes) else fastjson.dumps(content)
+        self._disk.make_folder(self.path.parent)
+        try:
+            if self.path.exists() and self.path.stat().st_size:
+                os.replace(self.path, self.backup)
+                self._disk.force_folder(self.path.parent)
+            with open(self.path, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            self._disk.force_folder(self.path.parent)
+        except OSError as problem:
+            raise self._disk.explain(problem, self.path) from problem

@@ -1,0 +1,312 @@
+"""A consume queue: for every message of one queue, where its record lies in the commit log.
+
+Derived from the log and rebuilt from it at need. Entry number i, the queue offset, is at byte 20 * i of a chain of
+files; a file is created sparse at its full size, as Apache demands, and gets blocks chunk by chunk as it fills, so that
+10,000 queues cost what they hold and not 60 GB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from arrowmq.store._tail_plain import ENTRY
+from arrowmq.store.disk import Disk
+from arrowmq.store.results import Entry
+from arrowmq.store.segment import Segment, list_segments, segment_name
+from arrowmq.store.tail import LogTail, QueueTail, put_entry
+
+ENTRY_BYTES = 20
+ALLOCATION_BYTES = 64 * 1024
+FILLER = ENTRY.pack(0, 0x7FFFFFFF, 0)  # stands before the first message of a queue
+EMPTY = bytes(ENTRY_BYTES)
+
+
+def is_entry(physical_offset: int, size: int) -> bool:
+    return physical_offset >= 0 and size > 0
+
+
+class ConsumeQueue:
+    """One queue's files, with the tail that appends to them."""
+
+    __slots__ = ("_checked_min", "_disk", "_min_bytes", "file_bytes", "folder", "segments", "tail")
+
+    def __init__(self, disk: Disk, folder: Path, topic: str, queue_id: int, file_bytes: int) -> None:
+        self._disk = disk
+        self.folder = folder
+        self.file_bytes = file_bytes
+        self.segments: list[Segment] = []
+        self.tail = QueueTail(topic, queue_id)
+        self._min_bytes = 0
+        self._checked_min = -1
+
+    # Opening
+
+    def load(self, *, thorough: bool, writable: bool = True) -> None:
+        """Find the files and where they end. After a clean stop the filled part is dense, and its end is searched by
+        halves; otherwise the last three files are read entry by entry and what does not fit is cut."""
+        self.segments = list_segments(self._disk, self.folder, self.file_bytes, writable=writable)
+        while self.segments and self._read_entry(self.segments[-1], 0)[1] <= 0:
+            if not writable:
+                self.segments.pop()
+            elif len(self.segments) == 1:
+                break
+            else:  # an all-zero file at the end would be taken for one valid entry by Apache's truncation
+                self.segments.pop().delete()
+        if not self.segments:
+            return
+        self._min_bytes = self.segments[0].start
+        end, max_physical = self._scan_end() if thorough else self._search_end()
+        self.tail.next_offset = end // ENTRY_BYTES
+        self.tail.max_physical = max_physical
+
+    def _read_entry(self, segment: Segment, position: int) -> tuple[int, int, int]:
+        if segment.is_mapped:
+            return ENTRY.unpack_from(segment.view, position)
+        return ENTRY.unpack(self._disk.read(segment.path, position, ENTRY_BYTES))
+
+    def _search_end(self) -> tuple[int, int]:
+        last = self.segments[-1]
+        low, high = 0, self.file_bytes // ENTRY_BYTES  # entries below low are filled, those from high on are not
+        page = self._disk.read(last.path, 0, 4096)
+        in_page = len(page) // ENTRY_BYTES
+        if is_entry(*ENTRY.unpack_from(page, (in_page - 1) * ENTRY_BYTES)[:2]):
+            low = in_page
+        else:
+            high = in_page - 1
+        while low < high:
+            middle = (low + high) // 2
+            if high <= in_page:
+                entry = ENTRY.unpack_from(page, middle * ENTRY_BYTES)
+            else:
+                entry = self._read_entry(last, middle * ENTRY_BYTES)
+            if is_entry(entry[0], entry[1]):
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return last.start, 0
+        physical, size, _ = self._read_entry(last, (low - 1) * ENTRY_BYTES)
+        return last.start + low * ENTRY_BYTES, physical + (0 if size == 0x7FFFFFFF else size)
+
+    def _scan_end(self) -> tuple[int, int]:
+        max_physical = 0
+        end = self.segments[max(0, len(self.segments) - 3)].start
+        for segment in self.segments[-3:]:
+            data = self._disk.read(segment.path, 0, self.file_bytes)
+            for physical, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
+                is_filler = physical == 0 and size == 0x7FFFFFFF
+                if not is_entry(physical, size) or (physical < max_physical and not is_filler):
+                    self._drop_after(segment, end, data)
+                    return end, max_physical
+                max_physical = max(max_physical, 0 if is_filler else physical + size)
+                end += ENTRY_BYTES
+        return end, max_physical
+
+    def _drop_after(self, segment: Segment, end: int, data: bytes) -> None:
+        """Leave nothing behind the end that a later scan could take for entries."""
+        if not segment.writable:
+            return
+        while self.segments[-1] is not segment:
+            self.segments.pop().delete()
+        rest = data[end - segment.start :]
+        filled = len(rest.rstrip(b"\0"))
+        if filled:
+            segment.view[end - segment.start : end - segment.start + filled] = bytes(filled)
+
+    # Appending
+
+    def make_room(self) -> None:
+        """Give the tail a place for its next entry; raises OutOfSpace and changes nothing if the disk is full."""
+        at = self.tail.next_offset * ENTRY_BYTES
+        segment = self.segment_at(at)
+        if segment is None:
+            segment = self._create(at // self.file_bytes * self.file_bytes)
+        position = at - segment.start
+        limit = min(self.file_bytes, (position // ALLOCATION_BYTES + 1) * ALLOCATION_BYTES)
+        if limit < position + ENTRY_BYTES:
+            limit = min(self.file_bytes, limit + ALLOCATION_BYTES)
+        segment.allocate(position, limit - position)
+        self.tail.attach(segment.view, segment.start, limit)
+
+    def reserve(self, count: int) -> None:
+        """Room for so many entries in a row, over a file end too, where it can be foreseen."""
+        at = self.tail.next_offset * ENTRY_BYTES
+        end = at + count * ENTRY_BYTES
+        while at < end:
+            segment = self.segment_at(at) or self._create(at // self.file_bytes * self.file_bytes)
+            length = min(end, segment.end) - at
+            segment.allocate(at - segment.start, length)
+            at += length
+
+    def _create(self, start: int) -> Segment:
+        self._disk.make_folder(self.folder)
+        path = self.folder / segment_name(start)
+        self._disk.create(path, self.file_bytes, min(self.file_bytes, ALLOCATION_BYTES))
+        segment = Segment(self._disk, path, start, self.file_bytes)
+        if not self.segments:
+            self._min_bytes = start
+        self.segments.append(segment)
+        for old in self.segments[:-2]:
+            old.unmap()
+        return segment
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Let an empty queue start at this offset: what lies before it in the first file is filled with fillers."""
+        start = queue_offset * ENTRY_BYTES // self.file_bytes * self.file_bytes
+        segment = self.segment_at(start) or self._create(start)
+        length = queue_offset * ENTRY_BYTES - start
+        if length:
+            segment.allocate(0, length)
+            segment.view[:length] = FILLER * (length // ENTRY_BYTES)
+        self.tail.next_offset = queue_offset
+        self.tail.attach(None, 0, 0)
+        self._min_bytes = queue_offset * ENTRY_BYTES
+
+    def restore(self, log: LogTail, queue_offset: int, physical_offset: int, size: int, code: int) -> bool:
+        """Put an entry that the log says belongs here, unless it is here already; False if entries before it miss."""
+        tail = self.tail
+        if physical_offset + size <= tail.max_physical or queue_offset < tail.next_offset:
+            return True
+        if queue_offset > tail.next_offset:
+            return False
+        if tail.next_offset * ENTRY_BYTES - tail.file_start + ENTRY_BYTES > tail.limit:
+            self.make_room()
+        put_entry(log, tail, physical_offset, size, code)
+        return True
+
+    def fill_up_to(self, queue_offset: int) -> None:
+        """Stand in for entries whose records are gone, so that those behind them get their right places."""
+        if not self.segments:
+            self.begin_at(queue_offset)
+        while self.tail.next_offset < queue_offset:
+            tail = self.tail
+            at = tail.next_offset * ENTRY_BYTES - tail.file_start
+            if at + ENTRY_BYTES > tail.limit:
+                self.make_room()
+                continue
+            assert tail.view is not None
+            tail.view[at : at + ENTRY_BYTES] = FILLER
+            tail.next_offset += 1
+
+    # Reading
+
+    def segment_at(self, byte_offset: int) -> Segment | None:
+        if not self.segments:
+            return None
+        number = (byte_offset - self.segments[0].start) // self.file_bytes
+        return self.segments[number] if 0 <= number < len(self.segments) else None
+
+    def view_at(self, queue_offset: int, end_offset: int) -> memoryview | None:
+        """The entries from `queue_offset` up to `end_offset` or the end of its file."""
+        at = queue_offset * ENTRY_BYTES
+        segment = self.segment_at(at)
+        if segment is None or queue_offset >= end_offset:
+            return None
+        return segment.view[at - segment.start : min(end_offset * ENTRY_BYTES - segment.start, self.file_bytes)]
+
+    def entry(self, queue_offset: int) -> Entry | None:
+        if not 0 <= queue_offset < self.tail.next_offset:
+            return None
+        at = queue_offset * ENTRY_BYTES
+        segment = self.segment_at(at)
+        if segment is None:
+            return None
+        physical, size, code = ENTRY.unpack_from(segment.view, at - segment.start)
+        return Entry(queue_offset, physical, size, code)
+
+    def entries(self, queue_offset: int, count: int) -> Iterator[Entry]:
+        for offset in range(queue_offset, min(queue_offset + count, self.tail.next_offset)):
+            found = self.entry(offset)
+            if found is None:
+                return
+            yield found
+
+    def first_offset_from(self, physical_offset: int) -> int:
+        """The first queue offset whose record starts at or after a place in the log (entries are in log order)."""
+        low, high = self.first_offset, self.tail.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            found = self.entry(middle)
+            if found is None or found.physical_offset < physical_offset or found.size == 0x7FFFFFFF:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def confirmed_max(self, confirmed: int) -> int:
+        """The max offset a reader may see: messages that end after `confirmed` are not promised yet."""
+        if self.tail.max_physical <= confirmed:
+            return self.tail.next_offset
+        offset = self.first_offset_from(confirmed)
+        before = self.entry(offset - 1)
+        if before is not None and before.size != 0x7FFFFFFF and before.physical_offset + before.size > confirmed:
+            offset -= 1
+        return offset
+
+    @property
+    def first_offset(self) -> int:
+        return self.segments[0].start // ENTRY_BYTES if self.segments else self.tail.next_offset
+
+    def min_offset(self, min_physical: int) -> int:
+        """The first entry whose record is still in the log; the max offset if there is none."""
+        if not self.segments:
+            return 0
+        if min_physical != self._checked_min:
+            if min_physical or self._starts_with_filler():
+                self._min_bytes = max(self._min_bytes, self.first_offset_from(min_physical) * ENTRY_BYTES)
+            self._min_bytes = max(self._min_bytes, self.segments[0].start)
+            self._checked_min = min_physical
+        return min(self._min_bytes // ENTRY_BYTES, self.tail.next_offset)
+
+    def _starts_with_filler(self) -> bool:
+        found = self.entry(self.first_offset)
+        return found is not None and found.size == 0x7FFFFFFF
+
+    # Shortening
+
+    def truncate(self, end_physical: int) -> int:
+        """Drop the entries of records at or behind a place in the log; how many."""
+        if not self.segments or self.tail.max_physical <= end_physical:
+            return 0
+        before = self.tail.next_offset
+        keep = self.first_offset_from(end_physical)
+        while len(self.segments) > 1 and self.segments[-1].start >= keep * ENTRY_BYTES:
+            self.segments.pop().delete()
+        segment = self.segments[-1]
+        start = max(0, keep * ENTRY_BYTES - segment.start)
+        stop = min(self.file_bytes, before * ENTRY_BYTES - segment.start)
+        if stop > start:
+            segment.allocate(start, stop - start)
+            segment.view[start:stop] = bytes(stop - start)
+        self.tail.next_offset = keep
+        last = self.entry(keep - 1)
+        self.tail.max_physical = 0 if last is None or last.size == 0x7FFFFFFF else last.physical_offset + last.size
+        self.tail.attach(None, 0, 0)
+        return before - keep
+
+    def delete_expired(self, min_physical: int) -> int:
+        """Delete the files whose last entry points before the log's start; the last file stays, it keeps the count."""
+        deleted = 0
+        while len(self.segments) > 1:
+            last = self.entry(self.segments[1].start // ENTRY_BYTES - 1)
+            if last is None or last.physical_offset >= min_physical:
+                break
+            self.segments.pop(0).delete()
+            deleted += 1
+        self._checked_min = -1
+        return deleted
+
+    def destroy(self) -> None:
+        self.tail.attach(None, 0, 0)
+        for segment in self.segments:
+            segment.delete()
+        self.segments = []
+        self.tail.next_offset = self.tail.max_physical = 0
+        self._min_bytes, self._checked_min = 0, -1
+        if self.folder.is_dir():
+            self.folder.rmdir()
+
+    def force(self) -> None:
+        for segment in self.segments[-2:]:
+            segment.force()

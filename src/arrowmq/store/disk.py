@@ -1,0 +1,185 @@
+"""Every touch of the file system, behind one small class, so that a test can hand in a disk that fails or tears.
+
+Files are mapped only over blocks that really exist: writing into a hole of a mapped file on a full disk would end the
+process with SIGBUS, so room is taken with `posix_fallocate` first, where a full disk is an ordinary error.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from arrowmq.store.errors import OutOfSpace, StoreLocked, StoreUnwritable
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """Used and still usable bytes of the file system under a path."""
+
+    used: int
+    usable: int
+
+    @property
+    def percent(self) -> int:
+        """As Apache counts it: rounded up, of used + usable."""
+        total = self.used + self.usable
+        return -(-self.used * 100 // total) if total else 0
+
+
+class Disk:
+    """The real one."""
+
+    def make_folder(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise self.explain(problem, path) from problem
+
+    def create(self, path: Path, size: int, allocated: int) -> None:
+        """A new file of `size` bytes, all zero, whose first `allocated` bytes have blocks. All or nothing."""
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise self.explain(problem, path) from problem
+        try:
+            os.ftruncate(handle, size)
+            if allocated:
+                os.posix_fallocate(handle, 0, allocated)
+        except OSError as problem:
+            os.unlink(path)
+            raise self.explain(problem, path) from problem
+        finally:
+            os.close(handle)
+
+    def allocate(self, path: Path, offset: int, length: int) -> None:
+        """Give blocks to a part of a file; what is written there stays."""
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.posix_fallocate(handle, offset, length)
+            finally:
+                os.close(handle)
+        except OSError as problem:
+            raise self.explain(problem, path) from problem
+
+    def map(self, path: Path, size: int, *, writable: bool = True) -> mmap.mmap:
+        try:
+            handle = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+            try:
+                return mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+            finally:
+                os.close(handle)
+        except OSError as problem:
+            raise self.explain(problem, path) from problem
+
+    def force(self, path: Path) -> None:
+        """Write every dirty page of the file to disk; the interpreter lock is free meanwhile."""
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fdatasync(handle)
+        finally:
+            os.close(handle)
+
+    def force_folder(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def read(self, path: Path, offset: int, length: int) -> bytes:
+        """A plain read, for threads that may wait for the disk: the interpreter lock is free meanwhile."""
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(handle, length, offset)
+        finally:
+            os.close(handle)
+
+    def data_ranges(self, path: Path, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of a file that may hold something else than zeros; holes and untouched blocks are left out."""
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        ranges = []
+        try:
+            while start < end:
+                try:
+                    data = os.lseek(handle, start, os.SEEK_DATA)
+                except OSError as problem:
+                    if problem.errno == errno.ENXIO:  # nothing but a hole from here on
+                        break
+                    raise
+                stop = min(os.lseek(handle, data, os.SEEK_HOLE), end)
+                if data < stop:
+                    ranges.append((data, stop))
+                start = max(stop, data + 1)
+        finally:
+            os.close(handle)
+        return ranges
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def usage(self, path: Path) -> DiskUsage:
+        state = os.statvfs(path)
+        return DiskUsage((state.f_blocks - state.f_bfree) * state.f_frsize, state.f_bavail * state.f_frsize)
+
+    def explain(self, problem: OSError, path: Path) -> Exception:
+        if problem.errno in _FULL:
+            return OutOfSpace(f"no room on the disk for {path}: {problem.strerror}; free space or shorten retention")
+        if problem.errno in _FORBIDDEN:
+            return StoreUnwritable(f"{path} cannot be written: {problem.strerror}; check its owner, mode and mount")
+        return problem
+
+
+class StoreLock:
+    """The `lock` file: a POSIX record lock on its first byte, the one Apache's broker takes: either keeps out both.
+
+    POSIX locks belong to a process: a second store object in the same process would get it too, so those in use here
+    are remembered.
+    """
+
+    _held: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+        self._handle = -1
+        self._identity = (-1, -1)
+
+    def take(self) -> None:
+        try:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise self._disk.explain(problem, self.path) from problem
+        try:
+            state = os.fstat(handle)
+            identity = (state.st_dev, state.st_ino)
+            if identity in StoreLock._held:
+                # Closing any handle of the file would drop this process's lock, so this one is left open on purpose.
+                handle, _kept = -1, handle
+                raise StoreLocked(f"{self.path.parent} is already open in this process")
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            if state.st_size == 0:
+                os.pwrite(handle, b"lock", 0)
+        except OSError as problem:
+            os.close(handle)
+            if problem.errno in (errno.EAGAIN, errno.EACCES):
+                raise StoreLocked(
+                    f"another broker process works on {self.path.parent}: stop it, or give each its own directory"
+                ) from None
+            raise self._disk.explain(problem, self.path) from problem
+        self._handle, self._identity = handle, identity
+        StoreLock._held.add(identity)
+
+    def release(self) -> None:
+        if self._handle >= 0:
+            StoreLock._held.discard(self._identity)
+            os.close(self._handle)
+            self._handle = -1

@@ -1,0 +1,198 @@
+"""Forcing to disk, in a thread of its own: the event loop never waits for it.
+
+SYNC_FLUSH is a group commit: while one fsync runs, the waiters of the next gather. ASYNC_FLUSH forces at intervals, if
+enough pages are dirty. Either way the thread also forces queues and full index files, and writes the checkpoint with
+the times of what it forced, never of what was merely written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from arrowmq.store.checkpoint import Checkpoint
+from arrowmq.store.commitlog import CommitLog
+from arrowmq.store.config import StoreConfig
+from arrowmq.store.index import Index
+from arrowmq.store.positions import Appended, Flushed
+from arrowmq.store.queues import Queues
+
+PAGE_BYTES = 4096
+_CHECKPOINT_S = 1.0
+log = logging.getLogger(__name__)
+
+
+class Loop(Protocol):
+    """What of an event loop the thread needs."""
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> object: ...
+
+
+class Flusher:
+    """Knows how far the log is forced. Without `start` it works in the calling thread, which tools and tests use."""
+
+    def __init__(
+        self, config: StoreConfig, commit_log: CommitLog, queues: Queues, index: Index, checkpoint: Checkpoint
+    ) -> None:
+        self._config = config
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self.position = Flushed(0)
+        self.on_flushed: Callable[[Flushed], None] | None = None
+        self.error: str | None = None
+        self._loop: Loop | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Condition()
+        self._asked = False
+        self._stops = False
+        self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
+        self._force_lock = threading.Lock()
+        self._last_thorough = self._last_queues = self._last_queues_thorough = time.monotonic()
+
+    # The loop's side
+
+    def start(self, loop: Loop) -> None:
+        self._loop = loop
+        self._stops = False
+        self._thread = threading.Thread(target=self._run, name="arrowmq-store-flush", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what it has not forced is forced here."""
+        if self._thread is not None:
+            with self._wake:
+                self._stops = True
+                self._wake.notify()
+            self._thread.join()
+            self._thread = None
+        self.force_everything()
+        self._resolve()
+        for _, waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(False)
+        self._waiters.clear()
+
+    def ask(self) -> None:
+        """Wake the thread, as every append under SYNC_FLUSH does."""
+        if not self._asked and self._thread is not None:
+            with self._wake:
+                self._asked = True
+                self._wake.notify()
+
+    async def wait(self, end: Appended, timeout_s: float) -> bool:
+        """True once the log is forced up to `end`; False if that took too long, or the disk refused."""
+        if self.position >= end:
+            return True
+        if self._thread is None:
+            self.force_log()
+            return self.position >= end
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append((end, waiter))
+        self.ask()
+        try:
+            return await asyncio.wait_for(waiter, timeout_s)
+        except TimeoutError:
+            return False
+
+    def _resolve(self) -> None:
+        """On the loop: tell those whose end is reached."""
+        position = self.position
+        if self._waiters:
+            waiting = []
+            for end, waiter in self._waiters:
+                if end > position:
+                    if not waiter.done():
+                        waiting.append((end, waiter))
+                elif not waiter.done():
+                    waiter.set_result(True)
+            self._waiters = waiting
+        if self.on_flushed is not None:
+            self.on_flushed(position)
+
+    # The thread's side
+
+    def _run(self) -> None:
+        is_sync = self._config.is_sync_flush
+        interval_s = 0.01 if is_sync else self._config.flush_interval_commit_log / 1000
+        while True:
+            with self._wake:
+                if not self._asked and not self._stops:
+                    idle = is_sync and self.position >= self._log.appended
+                    self._wake.wait(0.1 if idle else interval_s)
+                self._asked = False
+                if self._stops:
+                    return
+            try:
+                self._round(is_sync)
+                self.error = None
+            except Exception as problem:
+                # The disk refused: no waiter is told yes, puts are refused by `error`, and the next round tries again.
+                self.error = f"forcing to disk failed: {problem}"
+                log.exception("forcing the store to disk failed; trying again")
+                with self._wake:
+                    self._wake.wait(0.5)
+
+    def _round(self, is_sync: bool) -> None:
+        now = time.monotonic()
+        thorough_s = self._config.flush_commit_log_thorough_interval / 1000
+        appended = self._log.appended
+        dirty_pages = appended // PAGE_BYTES - self.position // PAGE_BYTES
+        is_thorough = now - self._last_thorough >= thorough_s
+        if is_sync or is_thorough or dirty_pages >= self._config.flush_commit_log_least_pages:
+            if appended > self.position:
+                self.force_log()
+                if self._loop is not None and (self._waiters or self.on_flushed is not None):
+                    self._loop.call_soon_threadsafe(self._resolve)
+            if is_thorough or is_sync:
+                self._last_thorough = now
+        if now - self._last_queues >= self._config.flush_interval_consume_queue / 1000:
+            self._last_queues = now
+            if now - self._last_queues_thorough >= self._config.flush_consume_queue_thorough_interval / 1000:
+                self._last_queues_thorough = now
+                self.force_queues()
+            self._force_full_indexes()
+            self._checkpoint.save()
+
+    def force_log(self) -> None:
+        """Force every segment between what is forced and what is appended; other threads may call it too."""
+        with self._force_lock:
+            end = self._log.appended
+            newest = self._log.tail.last_store_timestamp
+            if end <= self.position:
+                return
+            for segment in self._log.segments_between(self.position, end):
+                segment.force()
+            self.position = Flushed(end)
+            self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, newest)
+
+    def force_queues(self) -> None:
+        """Force every queue with new entries; only then the checkpoint may say so."""
+        newest = self._log.tail.last_store_timestamp
+        dirty, self._log.tail.dirty_queues = self._log.tail.dirty_queues, []
+        for tail in dirty:
+            tail.dirty = False
+        for tail in dirty:
+            queue = self._queues.find(tail.topic, tail.queue_id)
+            if queue is not None and queue.tail is tail:
+                queue.force()
+        self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, newest)
+
+    def _force_full_indexes(self) -> None:
+        while self._index.full:
+            file = self._index.full[0]
+            file.segment.force()
+            self._checkpoint.index_msg_timestamp = file.header()[1]
+            self._index.full.pop(0)
+
+    def force_everything(self) -> None:
+        self.force_log()
+        self.force_queues()
+        self._force_full_indexes()
+        self._index.force()
+        self._checkpoint.save()

@@ -1,0 +1,272 @@
+"""The index: from a key to the places in the log where messages with that key lie.
+
+A file is a hash table on disk: slots that hold the newest entry of a chain, and entries that name the one before. The
+layout stands in `_tail_plain`. Key equality is not checked here: entries hold hashes, and clients compare keys.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+from arrowmq.clock import Clock
+from arrowmq.store._tail_plain import INDEX_ENTRY, INDEX_HEADER, INT
+from arrowmq.store.config import StoreConfig
+from arrowmq.store.disk import Disk
+from arrowmq.store.errors import StoreDamaged
+from arrowmq.store.segment import Segment
+from arrowmq.store.tail import IndexTail, has_index_room, key_hash, put_key, write_index_header
+
+HEADER_BYTES = 40
+ALLOCATION_ENTRIES = 16_384
+
+
+class IndexFile:
+    """One file: named by the local time of its creation, and as large as the settings say from the start."""
+
+    __slots__ = ("entries_at", "max_entries", "segment", "slots")
+
+    def __init__(self, segment: Segment, slots: int, max_entries: int) -> None:
+        self.segment = segment
+        self.slots = slots
+        self.max_entries = max_entries
+        self.entries_at = HEADER_BYTES + 4 * slots
+
+    def header(self) -> tuple[int, int, int, int, int, int]:
+        """Begin time, end time, begin offset, end offset, used slots, next entry number."""
+        fields = INDEX_HEADER.unpack_from(self.segment.view, 0)
+        return (*fields[:5], max(1, fields[5]))
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Key hash, physical offset, seconds since the begin time, previous entry."""
+        return INDEX_ENTRY.unpack_from(self.segment.view, self.entries_at + 20 * number)
+
+    def slot(self, hash_of_key: int) -> int:
+        return INT.unpack_from(self.segment.view, HEADER_BYTES + 4 * (hash_of_key % self.slots))[0]  # type: ignore[no-any-return]
+
+    def find(self, hash_of_key: int, max_count: int, begin: int, end: int, found: list[int]) -> None:
+        """Follow the key's chain, newest first, and add what lies in the time range until there are `max_count`."""
+        begin_timestamp, _, _, _, _, count = self.header()
+        number = self.slot(hash_of_key)
+        if number <= 0 or number > count or count <= 1 or number >= self.max_entries:
+            return
+        while len(found) < max_count:
+            entry_hash, physical, seconds, previous = self.entry(number)
+            if seconds < 0:
+                return
+            time = begin_timestamp + seconds * 1000
+            if entry_hash == hash_of_key and begin <= time <= end:
+                found.append(physical)
+            if previous <= 0 or previous >= number or time < begin:
+                return
+            number = previous
+
+    def is_in_range(self, begin: int, end: int) -> bool:
+        begin_timestamp, end_timestamp = self.header()[:2]
+        return begin <= end_timestamp and end >= begin_timestamp
+
+
+class Index:
+    """All files of the index, with the tail that appends to the newest."""
+
+    def __init__(self, disk: Disk, folder: Path, config: StoreConfig, clock: Clock) -> None:
+        self._disk = disk
+        self.folder = folder
+        self._config = config
+        self._clock = clock
+        self._next: IndexFile | None = None
+        self.files: list[IndexFile] = []
+        self.full: list[IndexFile] = []  # full files the flush thread has still to force
+        self.tail = IndexTail(self._roll)
+        self.tail.enabled = config.message_index_enable
+
+    def load(self, *, writable: bool = True) -> None:
+        """Find the files; other names are left alone, as Apache leaves them."""
+        paths = self.folder.iterdir() if self.folder.is_dir() else iter(())
+        names = sorted(path for path in paths if re.fullmatch(r"[0-9]{17}", path.name) and not path.is_dir())
+        size = self._config.index_file_bytes
+        for path in names:
+            actual = path.stat().st_size
+            if actual != size:
+                raise StoreDamaged(
+                    f"{path} has {actual} bytes, but index files are configured for {size} (maxHashSlotNum, "
+                    "maxIndexNum): set what this store was written with, or delete the index folder and it is built anew"
+                )
+        self.files = [self._file(path, writable) for path in names]
+        if self.files and writable:
+            self._attach(self.files[-1])
+
+    def _file(self, path: Path, writable: bool = True) -> IndexFile:
+        segment = Segment(self._disk, path, 0, self._config.index_file_bytes, writable=writable)
+        return IndexFile(segment, self._config.max_hash_slot_num, self._config.max_index_num)
+
+    def _attach(self, file: IndexFile) -> None:
+        """Append to this file from now on; room is made at the first append."""
+        self.tail.attach(file.segment.view, file.slots, file.max_entries, 0)
+        if self.tail.count >= file.max_entries:
+            self.tail.limit = file.max_entries
+        self.tail.next_is_ready = False
+
+    def make_room(self, words: int) -> None:
+        """Blocks for so many more entries; raises OutOfSpace and changes nothing if the disk is full."""
+        tail = self.tail
+        if not self.files:
+            self._start(self._create(), None)
+        while not has_index_room(tail, words):
+            if tail.limit < tail.max_entries:
+                self._allocate(words)
+            else:
+                self._next = self._create()
+                tail.next_is_ready = True
+
+    def _allocate(self, words: int) -> None:
+        file, tail = self.files[-1], self.tail
+        if tail.limit == 0:  # a file found at opening may have holes anywhere in its slots
+            file.segment.allocate(0, file.entries_at)
+        limit = min(tail.max_entries, max(tail.limit, tail.count + words) + ALLOCATION_ENTRIES)
+        start = min(tail.limit, tail.count) if tail.limit else tail.count
+        file.segment.allocate(file.entries_at + 20 * start, 20 * (limit - start))
+        tail.limit = limit
+
+    def _create(self) -> IndexFile:
+        self._disk.make_folder(self.folder)
+        now_ms = self._clock.now_ms()
+        while True:
+            moment = datetime.fromtimestamp(now_ms / 1000)
+            path = self.folder / f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+            if not path.exists() and not (self.files and path.name <= self.files[-1].segment.path.name):
+                break
+            now_ms += 1
+        slots_end = HEADER_BYTES + 4 * self._config.max_hash_slot_num
+        self._disk.create(path, self._config.index_file_bytes, slots_end)
+        return self._file(path)
+
+    def _start(self, file: IndexFile, before: IndexFile | None) -> None:
+        if before is not None:
+            # Apache gives a new file the end of the full one as its own begin, until its first message comes.
+            _, end_timestamp, _, end_physical, _, _ = before.header()
+            INDEX_HEADER.pack_into(file.segment.view, 0, end_timestamp, end_timestamp, end_physical, end_physical, 0, 1)
+        self.files.append(file)
+        self._attach(file)
+
+    def _roll(self) -> None:
+        before = self.files[-1]
+        file = self._next or self._create()
+        self._next = None
+        self.full.append(before)
+        self._start(file, before)
+        self._allocate(64)
+
+    def restore(self, topic: bytes, words: list[bytes], physical_offset: int, store_timestamp: int) -> None:
+        """Index a record read from the log, unless it is indexed already."""
+        tail = self.tail
+        if not tail.enabled or not words or (self.files and physical_offset <= tail.end_physical and tail.count > 1):
+            return
+        if not has_index_room(tail, len(words)):
+            self.make_room(len(words))
+        for word in words:
+            put_key(tail, key_hash(topic + b"#" + word), physical_offset, store_timestamp)
+
+    def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> list[int]:
+        """Physical offsets, newest file first, in the order found."""
+        hash_of_key = key_hash(f"{topic}#{key}".encode())
+        found: list[int] = []
+        for file in reversed(self.files):
+            if file.is_in_range(begin, end):
+                file.find(hash_of_key, max_count, begin, end, found)
+            if len(found) >= max_count or file.header()[0] < begin:
+                break
+        return found
+
+    @property
+    def indexed_end(self) -> int:
+        """Records that start at or before this place are indexed; -1 if none is."""
+        for file in reversed(self.files):
+            _, _, _, end_physical, _, count = file.header()
+            if count > 1:
+                return end_physical
+        return -1
+
+    def repair(self, end_physical: int) -> None:
+        """After a crash: keep of the newest file what is consistent in itself and points into the log.
+
+        Entries say everything there is to know of a file: slots are made anew from them. The entries of the last record
+        are dropped as well, as not all of its keys may have been written; recovery indexes it again.
+        """
+        while self.files:
+            file = self.files[-1]
+            if self._repair_file(file, end_physical):
+                break
+            self.files.pop().segment.delete()
+        if self.files:
+            self._attach(self.files[-1])
+        else:
+            self.tail.attach(None, 0, 0, 0)
+
+    def _repair_file(self, file: IndexFile, end_physical: int) -> bool:
+        begin_timestamp, _, begin_physical, _, _, count = file.header()
+        newest = [0] * file.slots
+        good: list[tuple[int, int, int]] = []
+        last_physical = -1
+        for number in range(1, min(count, file.max_entries)):
+            hash_of_key, physical, seconds, previous = file.entry(number)
+            slot = hash_of_key % file.slots
+            if hash_of_key < 0 or physical < last_physical or physical >= end_physical or seconds < 0:
+                break
+            if previous != newest[slot]:
+                break
+            newest[slot] = number
+            good.append((slot, physical, seconds))
+            last_physical = physical
+        while good and good[-1][1] == last_physical:
+            slot = good[-1][0]
+            newest[slot] = file.entry(len(good))[3]
+            good.pop()
+        if not good or good[0][1] != begin_physical:
+            return False
+        file.segment.allocate(0, file.entries_at + 20 * (len(good) + 1))
+        view = file.segment.view
+        stale_end = file.entries_at + 20 * min(max(count, len(good) + 2), file.max_entries)
+        file.segment.allocate(file.entries_at, stale_end - file.entries_at)
+        stale_start = file.entries_at + 20 * (len(good) + 1)
+        view[stale_start:stale_end] = bytes(stale_end - stale_start)
+        for slot, number in enumerate(newest):
+            INT.pack_into(view, HEADER_BYTES + 4 * slot, number)
+        used = sum(1 for number in newest if number)
+        end_timestamp = begin_timestamp + (good[-1][2] + 1) * 1000 - 1
+        INDEX_HEADER.pack_into(
+            view, 0, begin_timestamp, end_timestamp, begin_physical, good[-1][1], used, len(good) + 1
+        )
+        return True
+
+    def truncate(self, end_physical: int) -> None:
+        """Forget entries of records at or behind a place in the log."""
+        if self.indexed_end >= end_physical:
+            self.repair(end_physical)
+
+    def delete_expired(self, min_physical: int) -> int:
+        """Delete files that point before the log's start alone; the last file stays."""
+        deleted = 0
+        while len(self.files) > 1 and self.files[0].header()[3] < min_physical:
+            self.files.pop(0).segment.delete()
+            deleted += 1
+        return deleted
+
+    def force(self) -> None:
+        if self.files:
+            if self.tail.view is not None and self.tail.count > 1:
+                write_index_header(self.tail)
+            self.files[-1].segment.force()
+
+    def drop_spare(self) -> None:
+        if self._next is not None:
+            self._next.segment.delete()
+            self._next = None
+
+    def destroy(self) -> None:
+        self.drop_spare()
+        for file in self.files:
+            file.segment.delete()
+        self.files = []
+        self.tail.attach(None, 0, 0, 0)

@@ -1,0 +1,59 @@
+"""Who is told of new messages, and when: in the turn of the append, or under SYNC_FLUSH once the disk has them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from arrowmq.wire.record import Record
+
+if TYPE_CHECKING:
+    from arrowmq.store._tail_plain import QueueTail
+
+#: topic, queue id, next queue offset, tags code, store time, properties
+Listener = Callable[[str, int, int, int, int, bytes], object]
+_PREPARED, _ROLLBACK, _TRANSACTION = 0x4, 0xC, 0xC
+
+
+class Listeners:
+    def __init__(self) -> None:
+        self._of_watched: list[Listener] = []
+        self._of_every: list[Listener] = []
+        self._held: deque[tuple[int, QueueTail, tuple[str, int, int, int, int, bytes]]] = deque()
+
+    def add(self, callback: Listener, *, every: bool) -> None:
+        (self._of_every if every else self._of_watched).append(callback)
+
+    @property
+    def wants_every(self) -> bool:
+        return bool(self._of_every)
+
+    def notify(self, queue: QueueTail, record: Record, hold_until: int) -> None:
+        """Tell of the message just appended; with `hold_until`, once the log is flushed up to there."""
+        if record.sys_flag & _TRANSACTION in (_PREPARED, _ROLLBACK):
+            return
+        facts = (
+            queue.topic,
+            queue.queue_id,
+            record.queue_offset + 1,
+            queue.last_code,
+            record.store_timestamp,
+            record.properties_raw,
+        )
+        if hold_until:
+            self._held.append((hold_until, queue, facts))
+        else:
+            self._tell(queue, facts)
+
+    def release(self, flushed: int) -> None:
+        while self._held and self._held[0][0] <= flushed:
+            _, queue, facts = self._held.popleft()
+            self._tell(queue, facts)
+
+    def _tell(self, queue: QueueTail, facts: tuple[str, int, int, int, int, bytes]) -> None:
+        if queue.watched:
+            for callback in self._of_watched:
+                callback(*facts)
+        for callback in self._of_every:
+            callback(*facts)

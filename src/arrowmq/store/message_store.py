@@ -1,0 +1,397 @@
+"""The store as the broker sees it: put, get, offsets, queries, positions, over one directory.
+
+A put writes the record, its queue entry and its index entries in one turn, so there is no moment in which a message is
+acknowledged and cannot be consumed. Under SYNC_FLUSH readers see a message, and are woken, once it is forced to disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arrowmq.clock import Clock, SystemClock
+from arrowmq.store.allocation import Allocator
+from arrowmq.store.checkpoint import Checkpoint
+from arrowmq.store.cold import ColdReader
+from arrowmq.store.commitlog import CommitLog
+from arrowmq.store.config import StoreConfig
+from arrowmq.store.consumequeue import ConsumeQueue
+from arrowmq.store.disk import Disk, StoreLock
+from arrowmq.store.errors import OutOfSpace, StoreError
+from arrowmq.store.flush import Flusher, Loop
+from arrowmq.store.index import Index
+from arrowmq.store.listeners import Listener, Listeners
+from arrowmq.store.positions import Appended, Confirmed, Flushed
+from arrowmq.store.queues import Queues
+from arrowmq.store.reading import Reader, store_timestamp_of
+from arrowmq.store.recovery import Recovery
+from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
+from arrowmq.store.retention import Retention
+from arrowmq.store.tail import NEEDS_INDEX_ROOM, NEEDS_QUEUE_ROOM, NEEDS_SEGMENT, append, dispatch_facts, index_words
+from arrowmq.wire.record import Record, RecordError, decode_record
+
+if TYPE_CHECKING:
+    from arrowmq.store._tail_plain import QueueTail
+
+_MAX_PROPERTIES_BYTES = 32767
+_CRC_PROPERTY_BYTES = 20
+_RECORD_OVERHEAD = 65_536  # how much a record may exceed maxMessageSize by, as Apache allows
+_QUERY_ROUNDS = 3
+
+
+class MessageStore:
+    def __init__(
+        self, root: Path, config: StoreConfig | None = None, clock: Clock | None = None, disk: Disk | None = None
+    ) -> None:
+        self.root = Path(root)
+        self.config = config or StoreConfig()
+        self.clock: Clock = clock or SystemClock()
+        self.disk = disk or Disk()
+        log_folder = Path(self.config.store_path_commit_log or self.root / "commitlog")
+        if "," in self.config.store_path_commit_log:
+            raise StoreError("storePathCommitLog names several paths; ArrowMQ keeps its commit log in one")
+        self.commit_log = CommitLog(self.disk, log_folder, self.config.mapped_file_size_commit_log)
+        self.consume_queues = Queues(self.disk, self.root / "consumequeue", self.config)
+        self.index = Index(self.disk, self.root / "index", self.config, self.clock)
+        self.checkpoint = Checkpoint(self.root / "checkpoint", self.disk)
+        self._lock = StoreLock(self.root / "lock", self.disk)
+        self._abort = self.root / "abort"
+        self._reader = Reader(self.commit_log, self.consume_queues, self.config, lambda: self.confirmed)
+        self._flusher = Flusher(self.config, self.commit_log, self.consume_queues, self.index, self.checkpoint)
+        self._listeners = Listeners()
+        self._allocator = Allocator(self.commit_log)
+        self._cold = ColdReader(self)
+        self.retention = Retention(self)
+        self._is_open = False
+        self._no_room: str | None = None
+
+    # Life
+
+    def open(self) -> Recovered:
+        """Lock the directory, then recover it. Raises a StoreError that says what is wrong, and has changed nothing."""
+        self.disk.make_folder(self.root)
+        self._lock.take()
+        try:
+            was_clean = not self._abort.exists()
+            self.commit_log.load()
+            self.consume_queues.load(thorough=not was_clean)
+            self.index.load()
+            self.checkpoint.load()
+            recovery = Recovery(
+                self.root, self.config, self.commit_log, self.consume_queues, self.index, self.checkpoint
+            )
+            recovered = recovery.run(was_clean=was_clean)
+            self._write_abort()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._reader.checked_from = recovery.checked_from
+        self._flusher.position = Flushed(0)
+        self._flusher.force_log()
+        self._is_open = True
+        return recovered
+
+    def _write_abort(self) -> None:
+        try:
+            self._abort.write_text(str(os.getpid()))
+            self.disk.force_folder(self.root)
+        except OSError as problem:
+            raise self.disk.explain(problem, self._abort) from problem
+
+    def start(self, loop: Loop) -> None:
+        """Start the threads: flushing, and preparing the next segment."""
+        if self.config.is_sync_flush:
+            self._flusher.on_flushed = self._listeners.release
+        self._flusher.start(loop)
+        self._allocator.start()
+
+    def close(self) -> None:
+        """Force everything, leave the directory as a clean stop leaves it, and unlock it."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self.retention.stop()
+        self._allocator.stop()
+        self._cold.stop()
+        self._flusher.stop()
+        self.commit_log.drop_spare()
+        self.index.drop_spare()
+        self.disk.remove(self._abort)
+        self.disk.force_folder(self.root)
+        self._lock.release()
+
+    # Writing
+
+    def put(self, record: Record, *, wait: bool = True) -> Put:
+        """Append one message. Under SYNC_FLUSH the caller then awaits `flushed(put.end)`, if the sender waits."""
+        refusal = self._refusal() or self._illegal(record)
+        if refusal is not None:
+            return refusal
+        queue = self.consume_queues.get(record.topic, record.queue_id)
+        size = self._append(queue, record, self.clock.now_ms())
+        if isinstance(size, Put):
+            return size
+        end = self.appended
+        if self.config.is_sync_flush and wait:
+            self._flusher.ask()
+        return Put(PutStatus.PUT_OK, record.physical_offset, size, record.queue_offset, record.store_timestamp, end, 1)
+
+    def put_batch(self, records: Iterable[Record], *, wait: bool = True) -> Put:
+        """Append messages of one queue, all or none, in one segment, with consecutive queue offsets."""
+        batch = list(records)
+        if not batch:
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason="a batch needs at least one message")
+        refusal = self._refusal()
+        for record in batch:
+            refusal = refusal or self._illegal(record)
+            if (record.topic, record.queue_id) != (batch[0].topic, batch[0].queue_id):
+                refusal = refusal or Put(PutStatus.MESSAGE_ILLEGAL, reason="the messages of a batch are of one queue")
+        if refusal is not None:
+            return refusal
+        queue = self.consume_queues.get(batch[0].topic, batch[0].queue_id)
+        total = sum(self._size_of(record) for record in batch)
+        tail = self.commit_log.tail
+        try:
+            if total + 8 > self.config.mapped_file_size_commit_log:
+                return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the batch of {total} bytes does not fit into a segment")
+            if tail.view is None or tail.position + total + 8 > tail.size:
+                self.commit_log.roll()
+            self._reserve(queue, batch)
+        except OutOfSpace as problem:
+            return self._full(problem)
+        now_ms = self.clock.now_ms()
+        for record in batch:
+            size = self._append(queue, record, now_ms)
+            assert not isinstance(size, Put), "room for the whole batch was made before"
+        if self.config.is_sync_flush and wait:
+            self._flusher.ask()
+        first = batch[0]
+        return Put(
+            PutStatus.PUT_OK, first.physical_offset, total, first.queue_offset, now_ms, self.appended, len(batch)
+        )
+
+    def _append(self, queue: ConsumeQueue, record: Record, now_ms: int) -> int | Put:
+        """Write, making room where it is missing; a refusal has written nothing."""
+        tail = queue.tail
+        with_crc = self.config.enabled_append_prop_crc
+        try:
+            size = append(self.commit_log.tail, tail, self.index.tail, record, now_ms, with_crc)
+            while size < 0:
+                self._make_room(size, queue, record)
+                size = append(self.commit_log.tail, tail, self.index.tail, record, now_ms, with_crc)
+        except OutOfSpace as problem:
+            return self._full(problem)
+        except RecordError as problem:
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=str(problem))
+        self._no_room = None
+        if tail.watched or self._listeners.wants_every:
+            end = record.physical_offset + size if self.config.is_sync_flush else 0
+            self._listeners.notify(tail, record, end)
+        return size
+
+    def _make_room(self, missing: int, queue: ConsumeQueue, record: Record) -> None:
+        if missing == NEEDS_SEGMENT:
+            if self._size_of(record) + 8 > self.config.mapped_file_size_commit_log:
+                raise RecordError(f"the message of {self._size_of(record)} bytes does not fit into one segment")
+            self.commit_log.roll()
+        elif missing == NEEDS_QUEUE_ROOM:
+            queue.make_room()
+        elif missing == NEEDS_INDEX_ROOM:
+            _, keys, unique, _ = dispatch_facts(record.properties_raw)
+            self.index.make_room(len(index_words(keys, unique)))
+        else:
+            raise AssertionError(f"append asked for room of an unknown kind: {missing}")
+
+    def _reserve(self, queue: ConsumeQueue, batch: list[Record]) -> None:
+        """Room for all queue and index entries of a batch, so that no message of it fails half-way."""
+        queue.reserve(len(batch))
+        if self.index.tail.enabled:
+            words = 0
+            for record in batch:
+                _, keys, unique, _ = dispatch_facts(record.properties_raw)
+                words += len(index_words(keys, unique))
+            if words:
+                self.index.make_room(words)
+
+    def _size_of(self, record: Record) -> int:
+        topic_bytes = len(record.topic.encode())
+        properties = record.properties_raw
+        extra = 0
+        if self.config.enabled_append_prop_crc:
+            extra = _CRC_PROPERTY_BYTES + (1 if properties and properties[-1] != 2 else 0)
+        hosts = len(record.born_host[0]) + len(record.store_host[0])
+        prefix = 2 if topic_bytes > 127 else 1
+        return 82 + hosts + prefix + topic_bytes + len(record.body) + len(properties) + extra
+
+    def _illegal(self, record: Record) -> Put | None:
+        topic_bytes = len(record.topic.encode())
+        if topic_bytes == 0 or topic_bytes > 255 or (topic_bytes > 127 and not record.topic.startswith("%RETRY%")):
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the topic has {topic_bytes} bytes; 1 to 127 are allowed")
+        if "/" in record.topic or "\0" in record.topic or record.topic in (".", ".."):
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the topic {record.topic!r} cannot be a folder's name")
+        if record.queue_id < 0:
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the queue id {record.queue_id} is negative")
+        if len(record.body) > self.config.max_message_size:
+            most = self.config.max_message_size
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the body has {len(record.body)} bytes of {most}")
+        reserve = _CRC_PROPERTY_BYTES + 1 if self.config.enabled_append_prop_crc else 0
+        if len(record.properties_raw) + reserve > _MAX_PROPERTIES_BYTES:
+            length = len(record.properties_raw)
+            return Put(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=f"the properties have {length} bytes of 32767")
+        return None
+
+    def _refusal(self) -> Put | None:
+        reason = self.why_not_writable()
+        if reason is None or reason is self._no_room:  # a disk that was full is tried again
+            return None
+        return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+
+    def _full(self, problem: OutOfSpace) -> Put:
+        self._no_room = str(problem)
+        return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._no_room)
+
+    @property
+    def is_writable(self) -> bool:
+        return self.why_not_writable() is None
+
+    def why_not_writable(self) -> str | None:
+        """Why a put would be refused now, in words for an operator; None if it would not."""
+        if not self._is_open:
+            return "the store is not open"
+        return self.retention.disk_full_reason or self._flusher.error or self._no_room
+
+    def flushed(self, end: Appended) -> Awaitable[bool]:
+        return self._flusher.wait(end, self.config.sync_flush_timeout / 1000)
+
+    def flush(self) -> Flushed:
+        """Force the log now, in the calling thread."""
+        self._flusher.force_log()
+        self._listeners.release(self._flusher.position)
+        return self._flusher.position
+
+    # Positions
+
+    @property
+    def appended(self) -> Appended:
+        return Appended(self.commit_log.tail.appended)
+
+    @property
+    def flushed_position(self) -> Flushed:
+        return self._flusher.position
+
+    @property
+    def confirmed(self) -> Confirmed:
+        if self.config.is_sync_flush:
+            return Confirmed(self._flusher.position)
+        return Confirmed(self.commit_log.tail.appended)
+
+    @property
+    def min_physical_offset(self) -> int:
+        return self.commit_log.min_offset
+
+    # Reading
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int = 128 << 20,
+        matches: EntryFilter | None = None,
+    ) -> Got:
+        return self._reader.get(topic, queue_id, offset, max_count, max_bytes, matches)
+
+    def queue(self, topic: str, queue_id: int) -> QueueTail:
+        """The end of a queue, on which a reader sets `watched` to be told of messages."""
+        return self.consume_queues.get(topic, queue_id).tail
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.consume_queues.find(topic, queue_id)
+        return 0 if queue is None else self._reader.bounds(queue)[0]
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.consume_queues.find(topic, queue_id)
+        return 0 if queue is None else self._reader.bounds(queue)[1]
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: Boundary | str = Boundary.LOWER
+    ) -> int:
+        queue = self.consume_queues.find(topic, queue_id)
+        boundary = Boundary(boundary.upper()) if isinstance(boundary, str) else boundary
+        return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored; -1 if it is not, or no longer, there."""
+        queue = self.consume_queues.find(topic, queue_id)
+        return -1 if queue is None else self._reader.store_time(queue, offset)
+
+    def earliest_time(self, topic: str | None = None, queue_id: int = 0) -> int:
+        """When the oldest message, of all or of one queue, was stored; -1 if there is none."""
+        if topic is not None:
+            return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
+        record = self._reader.record_at(self.commit_log.min_offset)
+        return -1 if record is None else store_timestamp_of(record)
+
+    def entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[Entry]:
+        queue = self.consume_queues.find(topic, queue_id)
+        if queue is None:
+            return []
+        return list(queue.entries(offset, min(count, self._reader.bounds(queue)[1] - offset)))
+
+    def record_bytes_at(self, physical_offset: int) -> memoryview | None:
+        return self._reader.record_at(physical_offset)
+
+    def record_at(self, physical_offset: int) -> Record | None:
+        data = self._reader.record_at(physical_offset)
+        return None if data is None else decode_record(data)
+
+    def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> list[memoryview]:
+        """Records whose key may be this one, in log order. Hashes are compared: callers compare the keys."""
+        wanted = min(max_count, self.config.max_msgs_num_batch)
+        found: list[memoryview] = []
+        for _ in range(_QUERY_ROUNDS):
+            offsets = sorted(self.index.query(topic, key, wanted, begin, end))
+            if not offsets:
+                break
+            for number, offset in enumerate(offsets):
+                record = self._reader.record_at(offset) if offset < self.confirmed else None
+                if record is not None:
+                    found.append(record)
+                    if number == 0:
+                        end = store_timestamp_of(record)
+            if found or end < begin:
+                break
+        return found
+
+    def queues(self) -> dict[str, list[int]]:
+        return self.consume_queues.numbers()
+
+    def delete_topic(self, topic: str) -> int:
+        """Forget a topic's queues; its records stay in the log until retention deletes them."""
+        return self.consume_queues.delete_topic(topic)
+
+    def add_listener(self, callback: Listener, *, every: bool = False) -> None:
+        """Be called at each message of a watched queue, or of every queue, in the turn in which it becomes readable."""
+        self._listeners.add(callback, every=every)
+
+    # Cold reads
+
+    def is_cold(self, physical_offset: int, size: int) -> bool:
+        """Whether reading these bytes would wait for the disk."""
+        return self._cold.is_cold(physical_offset, size)
+
+    async def get_cold(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int = 128 << 20,
+        matches: EntryFilter | None = None,
+    ) -> Got:
+        """`get` whose waiting for the disk is done in the cold-read thread."""
+        await self._cold.warm(topic, queue_id, offset, max_count, max_bytes)
+        return self.get(topic, queue_id, offset, max_count, max_bytes, matches)

@@ -1,0 +1,193 @@
+"""Opening a store: find the end of the log by its bytes, and make queues and index agree with it.
+
+1. Choose a segment to start from: after a clean stop the last one, after a crash the one the checkpoint allows.
+2. Read record by record (size, magic, lengths, own offset, checksums). What the queues and the index lack is given
+   to them. If a queue lacks entries from before the start, start one segment earlier.
+3. The first record that is not sound ends the log: the rest is cut, later files are deleted, and what is left of
+   the last file is zeroed, so that nothing old can come back.
+4. Entries of queues and index that point behind the end are dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from arrowmq.store.checkpoint import Checkpoint
+from arrowmq.store.commitlog import CommitLog
+from arrowmq.store.config import StoreConfig
+from arrowmq.store.consumequeue import ConsumeQueue
+from arrowmq.store.index import Index
+from arrowmq.store.queues import Queues
+from arrowmq.store.reading import store_timestamp_of
+from arrowmq.store.results import Recovered
+from arrowmq.store.segment import Segment
+from arrowmq.store.tail import LogTail, QueueTail
+from arrowmq.store.walk import BLANK, CHECK_BODY_CRC, CHECK_RECORD_CRC, END_OF_BUFFER, GAP, REASONS, check_record, walk
+
+log = logging.getLogger(__name__)
+
+
+def known_topics(root: Path) -> set[str] | None:
+    """The topics of config/topics.json; None if that file does not say. A topic that was deleted is not in it, and its
+    records, which stay in the log for a while, must not bring its queues back."""
+    for name in ("topics.json", "topics.json.bak"):
+        try:
+            table = json.loads((root / "config" / name).read_bytes()).get("topicConfigTable")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if isinstance(table, dict):
+            return set(table)
+    return None
+
+
+class RecoverySink:
+    """Takes what a walk reads to the queues and the index."""
+
+    def __init__(self, tail: LogTail, queues: Queues, index: Index, topics: set[str] | None) -> None:
+        self.log = tail
+        self.index = index.tail
+        self._queues = queues
+        self._index = index
+        self._topics = topics
+        self._owners: dict[QueueTail, ConsumeQueue] = {}
+        self.tails: dict[tuple[bytes, int], QueueTail | None] = {}
+        self.fills_gaps = False
+        self.entries_restored = 0
+
+    def queue(self, topic: bytes, queue_id: int) -> QueueTail | None:
+        try:
+            return self.tails[topic, queue_id]
+        except KeyError:
+            pass
+        name = topic.decode("utf-8", "replace")
+        queue = self._queues.find(name, queue_id)
+        if queue is None and (self._topics is None or name in self._topics) and queue_id >= 0 and "/" not in name:
+            queue = self._queues.get(name, queue_id)
+        tail = None if queue is None else queue.tail
+        if queue is not None:
+            self._owners[queue.tail] = queue
+        self.tails[topic, queue_id] = tail
+        return tail
+
+    def restore_entry(self, tail: QueueTail, queue_offset: int, physical: int, size: int, code: int) -> bool:
+        queue = self._owners[tail]
+        before = tail.next_offset
+        if not queue.restore(self.log, queue_offset, physical, size, code):
+            if not self.fills_gaps:
+                return False
+            queue.fill_up_to(queue_offset)
+            queue.restore(self.log, queue_offset, physical, size, code)
+        if tail.next_offset != before:
+            self.entries_restored += 1
+        return True
+
+    def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
+        self._index.restore(topic, words, physical, store_timestamp)
+
+
+class Recovery:
+    def __init__(
+        self,
+        root: Path,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        queues: Queues,
+        index: Index,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._root = root
+        self._checks = CHECK_BODY_CRC if config.check_crc_on_recover else 0
+        if config.enabled_append_prop_crc or config.force_verify_prop_crc:
+            self._checks |= CHECK_RECORD_CRC
+        self.checked_from = 0
+
+    def run(self, *, was_clean: bool) -> Recovered:
+        segments = self._log.segments
+        if not segments:
+            self._queues.destroy()
+            self._index.destroy()
+            self._log.end_at(0)
+            return Recovered(was_clean, 0, 0, 0, 0, 0, 0, 0, "the log is empty")
+        size_before = segments[-1].end
+        if not was_clean:
+            self._index.repair(size_before)
+        start = self._start_after_stop() if was_clean else self._start_after_crash()
+        topics = known_topics(self._root)
+        while True:
+            sink = RecoverySink(self._log.tail, self._queues, self._index, topics)
+            sink.fills_gaps = start == 0
+            end, verdict, records, newest = self._walk(start, sink)
+            if verdict != GAP:
+                break
+            start -= 1
+        self.checked_from = segments[start].start
+        bytes_read = end - self.checked_from
+        self._log.end_at(end)
+        self._log.tail.last_store_timestamp = newest
+        dropped = sum(queue.truncate(end) for queue in self._queues)
+        self._index.truncate(end)
+        cut = self._bytes_cut(end, size_before, verdict)
+        if cut or dropped:
+            log.warning("the log was cut at %d: %s; %d entries pointed behind it", end, REASONS[verdict], dropped)
+        return Recovered(
+            was_clean,
+            self._log.min_offset,
+            end,
+            cut,
+            records,
+            bytes_read,
+            sink.entries_restored,
+            len(self._queues),
+            REASONS[verdict],
+        )
+
+    def _bytes_cut(self, end: int, size_before: int, verdict: int) -> int:
+        """What lay behind the end and was not just the unused rest of the last file: 0 if the log ended properly."""
+        return 0 if verdict in (BLANK, END_OF_BUFFER) or self._was_unused else size_before - end
+
+    def _walk(self, start: int, sink: RecoverySink) -> tuple[int, int, int, int]:
+        records = newest = 0
+        segments = self._log.segments
+        self._was_unused = False
+        for number in range(start, len(segments)):
+            segment = segments[number]
+            view = segment.view
+            position, verdict, count, last = walk(view, 0, segment.size, segment.start, self._checks, sink, 0)
+            records += count
+            newest = max(newest, last)
+            is_last = number == len(segments) - 1
+            if verdict not in (BLANK, END_OF_BUFFER) or is_last:
+                self._was_unused = not any(view[position : position + 8])
+                return segment.start + position, verdict, records, newest
+        raise AssertionError("there is at least one segment to walk")
+
+    def _first_record_time(self, segment: Segment) -> int | None:
+        """The store time of a segment's first record, if that is sound."""
+        if check_record(segment.view, 0, segment.size, segment.start, self._checks) <= BLANK:
+            return None
+        return store_timestamp_of(segment.view) or None
+
+    def _start_after_stop(self) -> int:
+        """The last segment that starts with a sound record which the queues, and the index, already know."""
+        indexed = self._index.indexed_end if self._index.tail.enabled else 1 << 62
+        known = min(self._queues.max_physical, indexed + 1)
+        for number in range(len(self._log.segments) - 1, 0, -1):
+            segment = self._log.segments[number]
+            if segment.start < known and self._first_record_time(segment) is not None:
+                return number
+        return 0
+
+    def _start_after_crash(self) -> int:
+        indexed = self._index.indexed_end if self._index.tail.enabled else 1 << 62
+        for number in range(len(self._log.segments) - 1, 0, -1):
+            segment = self._log.segments[number]
+            time = self._first_record_time(segment)
+            if time is not None and time <= self._checkpoint.min_timestamp and segment.start <= indexed:
+                return number
+        return 0

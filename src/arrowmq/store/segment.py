@@ -1,0 +1,96 @@
+"""Files that follow one another: each is named by the offset it starts at, and all have the same size.
+
+The commit log, the consume queues and the timer log are made of them. A folder is refused, and nothing touched, if it
+holds a file that a broker would not have written there: guessing could lose messages.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from arrowmq.store.disk import Disk
+from arrowmq.store.errors import StoreDamaged
+
+NAME_DIGITS = 20
+
+
+def segment_name(start: int) -> str:
+    return f"{start:020d}"
+
+
+class Segment:
+    """One file. It is mapped at first use; what still views it keeps it mapped after it is dropped or deleted."""
+
+    __slots__ = ("_disk", "_map", "_view", "path", "size", "start", "writable")
+
+    def __init__(self, disk: Disk, path: Path, start: int, size: int, *, writable: bool = True) -> None:
+        self.path = path
+        self.start = start
+        self.size = size
+        self.writable = writable
+        self._disk = disk
+        self._map: mmap.mmap | None = None
+        self._view: memoryview | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    @property
+    def view(self) -> memoryview:
+        if self._view is None:
+            self._map = self._disk.map(self.path, self.size, writable=self.writable)
+            self._view = memoryview(self._map)
+        return self._view
+
+    @property
+    def is_mapped(self) -> bool:
+        return self._view is not None
+
+    @property
+    def mapping(self) -> mmap.mmap:
+        assert self.view is not None
+        assert self._map is not None
+        return self._map
+
+    def unmap(self) -> None:
+        """Forget the mapping. Views handed out keep it alive until they are released."""
+        self._view = None
+        self._map = None
+
+    def allocate(self, offset: int, length: int) -> None:
+        self._disk.allocate(self.path, offset, length)
+
+    def force(self) -> None:
+        self._disk.force(self.path)
+
+    def delete(self) -> None:
+        self.unmap()
+        self._disk.remove(self.path)
+
+
+def list_segments(disk: Disk, folder: Path, size: int, *, writable: bool = True) -> list[Segment]:
+    """The files of a folder in order, checked as Apache's broker checks them: names, sizes, no gaps.
+
+    A last file without any bytes is one whose creation was interrupted: it is deleted.
+    """
+    if not folder.is_dir():
+        return []
+    found: list[Segment] = []
+    for path in sorted(entry for entry in folder.iterdir() if not entry.is_dir()):
+        if not (path.name.isascii() and path.name.isdigit()):
+            raise StoreDamaged(f"{path} does not belong into a store: move it elsewhere and start again")
+        found.append(Segment(disk, path, int(path.name), size, writable=writable))
+    if found and found[-1].path.stat().st_size == 0 and writable:
+        found.pop().delete()
+    for number, segment in enumerate(found):
+        actual = segment.path.stat().st_size
+        if actual != size:
+            raise StoreDamaged(
+                f"{segment.path} has {actual} bytes, but files here are configured to have {size}: set the size this "
+                "store was written with, or restore the file; nothing was changed"
+            )
+        if number and segment.start != found[number - 1].start + size:
+            raise StoreDamaged(f"files before {segment.path} are missing: restore them")
+    return found
