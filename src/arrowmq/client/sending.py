@@ -1,0 +1,224 @@
+"""The way of a packed message to a broker and of the receipt back: choice of the queue, attempts, fault avoidance.
+
+An attempt that failed is repeated on another broker if there is one, with the same message id, within the time given for
+all attempts together. What a broker refuses for good (a message too large, say) is not repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from arrowmq.client import names
+from arrowmq.client.errors import ArrowMQError, NoRoute, Refused, SendFailed, SendTimedOut, TimedOut, Unreachable
+from arrowmq.client.faults import FaultTable, choose_queue
+from arrowmq.client.outgoing import Packed
+from arrowmq.client.receipt import SendReceipt, SendStatus
+from arrowmq.client.routes import Route
+from arrowmq.client.session import DEFAULT_TOPIC_QUEUES, Session
+from arrowmq.wire import properties as prop
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.frame import Command
+from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.properties import properties_text
+
+STORED_CODES = (
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+RETRY_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+_STATUS = {status.value: status for status in SendStatus}
+
+#: Picks one of the queues of a route.
+Choice = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+
+class Sender:
+    """Sends packed messages for one producer group."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        *,
+        retries: int,
+        avoid_slow_brokers: bool = True,
+        retry_when_not_flushed: bool = False,
+    ) -> None:
+        self._session = session
+        self.group = group
+        self._retries = retries
+        self._retry_when_not_flushed = retry_when_not_flushed
+        self.faults = FaultTable(session.clock) if avoid_slow_brokers else None
+        self._turn = random.randrange(1000)
+
+    async def send(
+        self,
+        packed: Packed,
+        timeout_s: float,
+        choice: Choice | None = None,
+        *,
+        code: int = RequestCode.SEND_MESSAGE_V2,
+    ) -> SendReceipt:
+        """Deliver to one queue. With a `choice` the message stays on that queue, otherwise retries change brokers."""
+        session = self._session
+        monotonic = session.clock.monotonic
+        started = monotonic()
+        tried: list[str] = []
+        causes: list[ArrowMQError] = []
+        # A choice of the user's is kept: repeating elsewhere would break the order that it is for.
+        attempts = 1 + self._retries
+        unsure: SendReceipt | None = None
+        for attempt in range(attempts):
+            left_s = timeout_s - (monotonic() - started)
+            if left_s <= 0:
+                break
+            route = session.routes.get(packed.topic)
+            if route is None or not route.publish_queues:
+                route = await self._route(packed.topic, left_s)
+            queue = self._choose(route, choice, tried)
+            address = route.master(queue.broker_name)
+            tried.append(queue.broker_name)
+            if address is None:
+                causes.append(NoRoute(packed.topic, queue.broker_name, "Its master is gone; the route is asked for again"))
+                await session.refresh_route(packed.topic)
+                continue
+            asked = monotonic()
+            try:
+                answer = await session.ask(
+                    address,
+                    self.request(packed, queue, code),
+                    f"sending to {packed.topic} queue {queue.queue_id} of {queue.broker_name}",
+                    left_s,
+                    accept=STORED_CODES,
+                )
+            except (Unreachable, TimedOut, Refused) as failure:
+                causes.append(failure)
+                await self._failed(packed.topic, queue.broker_name, failure, attempt)
+                continue
+            if self.faults is not None:
+                self.faults.answered(queue.broker_name, (monotonic() - asked) * 1000)
+            receipt = receipt_of(packed, queue, answer)
+            if answer.code and self._retry_when_not_flushed and attempt + 1 < attempts:
+                unsure = receipt
+                continue
+            return receipt
+        if unsure is not None:
+            return unsure
+        raise self._gave_up(packed, tried, causes, timeout_s, (monotonic() - started) * 1000)
+
+    async def send_oneway(self, packed: Packed, choice: Choice | None = None) -> None:
+        route = self._session.routes.get(packed.topic) or await self._route(packed.topic, 3.0)
+        queue = self._choose(route, choice, ())
+        address = route.master(queue.broker_name)
+        if address is None:
+            raise NoRoute(packed.topic, queue.broker_name, "Its master is gone")
+        request = self.request(packed, queue, RequestCode.SEND_MESSAGE_V2, oneway=True)
+        await self._session.tell(address, request, f"sending to {packed.topic} one-way")
+
+    def _choose(self, route: Route, choice: Choice | None, tried: Sequence[str]) -> MessageQueue:
+        if choice is not None:
+            return choice(route.publish_queues)
+        self._turn += 1
+        return choose_queue(route.publish_queues, self._turn, self.faults, tried)
+
+    async def _route(self, topic: str, timeout_s: float) -> Route:
+        session = self._session
+        if topic in session.routes:  # known, but nothing in it can be written to: maybe it can now
+            await session.refresh_route(topic)
+        async with asyncio.timeout(timeout_s):
+            route = await session.route(topic, for_sending=True)
+        session.watched.setdefault(topic, _nothing_more)
+        if not route.publish_queues:
+            raise NoRoute(topic, session.options.namesrv[0], "It has no queue that may be written to (perm or no master)")
+        if session.producer_groups and not session.addresses() <= session.broker_versions.keys():
+            session.spawn(session.heartbeat(), "first heartbeat")
+        return route
+
+    def request(self, packed: Packed, queue: MessageQueue, code: int, *, oneway: bool = False) -> Command:
+        message = packed.message
+        properties = packed.properties
+        ext = {
+            "a": self.group,
+            "b": packed.topic,
+            "c": names.AUTO_CREATE_TOPIC,
+            "d": str(DEFAULT_TOPIC_QUEUES),
+            "e": str(queue.queue_id),
+            "f": str(packed.sys_flag),
+            "g": str(self._session.clock.now_ms()),
+            "h": str(message.flag),
+            "i": properties_text(properties),
+            "j": "0",
+            "k": "false",
+            "m": "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false",
+            "n": queue.broker_name,
+        }
+        if prop.RECONSUME_TIME in properties:
+            kept = {name: value for name, value in properties.items() if name not in _IN_HEADER}
+            ext["i"] = properties_text(kept)
+            ext["j"] = properties[prop.RECONSUME_TIME]
+            ext["l"] = properties.get(prop.MAX_RECONSUME_TIMES, "16")
+        return Command.request(code, ext, packed.body, oneway=oneway)
+
+    async def _failed(self, topic: str, broker: str, failure: ArrowMQError, attempt: int) -> None:
+        if self.faults is not None:
+            self.faults.failed(broker, is_reachable=not isinstance(failure, (Unreachable, Refused)))
+        if isinstance(failure, Refused):
+            if failure.code not in RETRY_CODES:
+                raise failure
+            if failure.code == ResponseCode.SYSTEM_BUSY:
+                await self._session.clock.sleep(0.01 * (attempt + 1))  # it sheds load: hammering makes it worse
+        elif isinstance(failure, Unreachable):
+            try:
+                await self._session.refresh_route(topic)  # a slave may have taken over
+            except ArrowMQError:
+                return  # the attempts go on with what is known
+
+    @staticmethod
+    def _gave_up(
+        packed: Packed, tried: list[str], causes: list[ArrowMQError], timeout_s: float, spent_ms: float
+    ) -> ArrowMQError:
+        topic = packed.message.topic
+        if not causes:
+            return SendTimedOut(topic, ["no broker yet"], [TimeoutError(f"no route within {timeout_s:g} s")], spent_ms)
+        if all(isinstance(cause, Refused) for cause in causes) and len(causes) == 1:
+            return causes[0]
+        if spent_ms >= timeout_s * 1000 or isinstance(causes[-1], TimedOut):
+            return SendTimedOut(topic, tried, causes, spent_ms)
+        return SendFailed(topic, tried, causes, spent_ms)
+
+
+_IN_HEADER = (prop.RECONSUME_TIME, prop.MAX_RECONSUME_TIMES)
+
+
+def _nothing_more() -> None:
+    """A producer reads its routes when it sends; a changed route needs nothing else."""
+
+
+def receipt_of(packed: Packed, queue: MessageQueue, answer: Command) -> SendReceipt:
+    ext = answer.ext
+    return SendReceipt(
+        packed.message.topic,
+        queue.broker_name,
+        int(ext.get("queueId") or queue.queue_id),
+        int(ext.get("queueOffset", "-1")),
+        packed.msg_id,
+        ext.get("msgId", ""),
+        _STATUS[ResponseCode(answer.code)] if answer.code else SendStatus.SEND_OK,
+        ext.get("transactionId"),
+        ext.get("recallHandle"),
+        ext.get("MSG_REGION"),
+    )
