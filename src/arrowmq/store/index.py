@@ -90,8 +90,8 @@ class Index:
             actual = path.stat().st_size
             if actual != size:
                 raise StoreDamaged(
-                    f"{path} has {actual} bytes, but index files are configured for {size} (maxHashSlotNum, "
-                    "maxIndexNum): set what this store was written with, or delete the index folder and it is built anew"
+                    f"{path} has {actual} bytes, but index files are configured for {size} (maxHashSlotNum "
+                    "and maxIndexNum): set what this store was written with, or delete the index folder and it is built anew"
                 )
         self.files = [self._file(path, writable) for path in names]
         if self.files and writable:
