@@ -5,7 +5,7 @@ Out: answers, notices to clients, registrations with NameServers, and the tables
 Knows nothing of sockets; `node.Broker` puts the parts together, and `services.py` lists them.
 """
 
-from arrowmq.broker.config import BrokerConfig, ConfigError
+from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.node import Broker
 
-__all__ = ["Broker", "BrokerConfig", "ConfigError"]
+__all__ = ["Broker", "BrokerConfig"]

@@ -1,4 +1,4 @@
-"""Work that repeats: each task has a name, a period and the broker's clock; a failure is logged and the task goes on."""
+"""Work that repeats: each task has a name and a period on the broker's clock; a failure is logged and it goes on."""
 
 from __future__ import annotations
 

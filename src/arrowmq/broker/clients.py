@@ -1,9 +1,9 @@
 """Who is connected: producers and consumers by group, as their heartbeats told, until they fall silent or hang up.
 
-Members of one consumer group are expected to subscribe to the same. Where they do not, RocketMQ loses messages without a
-word: the broker keeps one subscription for the group, each heartbeat overwrites it, and every member gets queues whose
-messages are filtered for somebody else. The rule is kept, since clients rely on it, but here it is noticed: a warning
-that names the members and what differs, once for each such state, and a count (`differing_subscriptions`).
+Members of one consumer group are expected to subscribe to the same. Where they do not, RocketMQ loses messages without
+a word: the broker keeps one subscription for the group, each heartbeat overwrites it, and every member gets queues
+whose messages are filtered for somebody else. The rule is kept, since clients rely on it, but here it is noticed: a
+warning that names the members and what differs, once for each such state, and a count (`differing_subscriptions`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class ClientChannel:
 @dataclass(slots=True, eq=False)
 class ConsumerGroup:
     name: str
-    consume_type: str
-    message_model: str
-    consume_from_where: str
+    consume_type: str | None
+    message_model: str | None
+    consume_from_where: str | None
     channels: dict[Connection, ClientChannel] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     differs: frozenset[tuple[str, str, str]] = frozenset()
@@ -139,7 +139,9 @@ class Clients:
         group.consume_from_where = data.consume_from_where
         changed = self._register_channel(group, channel)
         if with_subscriptions:
-            changed |= self._register_subscriptions(group, group.channels[channel.connection], data.subscription_data_set)
+            changed |= self._register_subscriptions(
+                group, group.channels[channel.connection], data.subscription_data_set
+            )
         if changed:
             self.notify(group.name)
         return changed
@@ -175,7 +177,9 @@ class Clients:
         for topic in [topic for topic in group.subscriptions if topic not in named]:
             del group.subscriptions[topic]
             changed = True
-        channel.subscribed = {topic: (each.expression_type or "TAG", each.sub_string) for topic, each in named.items()}
+        channel.subscribed = {
+            topic: (each.expression_type or "TAG", each.sub_string or "*") for topic, each in named.items()
+        }
         self._compare(group)
         return changed
 
@@ -236,9 +240,7 @@ class Clients:
                 continue
             for connection in list(group.channels):
                 connection.send(
-                    Command.request(
-                        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group_name}, oneway=True
-                    )
+                    Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group_name}, oneway=True)
                 )
 
     # The end of a client
@@ -269,6 +271,8 @@ class Clients:
                 if now_ms - channel.last_update_ms > self.config.channel_expired_timeout:
                     silent[channel.connection] = channel.client_id
         for connection, client_id in silent.items():
-            log.warning("client %s at %s sent no heartbeat for too long; closing its connection", client_id, connection.peer)
+            log.warning(
+                "client %s at %s sent no heartbeat for too long; closing its connection", client_id, connection.peer
+            )
             self.connection_closed(connection)
             connection.close()

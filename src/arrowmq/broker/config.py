@@ -16,13 +16,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from arrowmq.config import ConfigError
+
 READ = 4
 WRITE = 2
 INHERIT = 1
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; the text names the key, the value and what is expected."""
 
 
 def _host_name() -> str:
@@ -170,7 +168,7 @@ class BrokerConfig:
 
 
 def reachable_address(bind_address: str) -> str:
-    """The address of this machine that others see. A broker bound to one address is reachable there and nowhere else."""
+    """The address of this machine that others see. Who is bound to one address is reachable there and nowhere else."""
     try:
         bound = ipaddress.ip_address(bind_address)
     except ValueError:
@@ -226,4 +224,6 @@ def _text(value: object) -> str:
     return str(value)
 
 
-_FIELDS = {apache_key(declared.name): declared for declared in dataclasses.fields(BrokerConfig) if declared.name != "others"}
+_FIELDS = {
+    apache_key(declared.name): declared for declared in dataclasses.fields(BrokerConfig) if declared.name != "others"
+}

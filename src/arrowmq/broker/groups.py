@@ -1,4 +1,4 @@
-"""Subscription groups: which consumer groups may read here, and how their retries go (`config/subscriptionGroup.json`)."""
+"""Subscription groups: who may read here, and how retries go. Kept in `config/subscriptionGroup.json`."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class LongPoll:
         queue = self._queues.get((topic, queue_id))
         if not queue:
             return
-        woken = []
+        woken: list[Waiting] = []
         for waiting in queue:
             if next_offset <= waiting.offset:
                 continue
@@ -99,6 +99,13 @@ class LongPoll:
                 woken.append(waiting)
             elif next_offset == waiting.offset + 1:
                 waiting.offset = next_offset
+        self._wake(woken)
+
+    def poke(self, topic: str, queue_id: int) -> None:
+        """Lets the waiting requests of a queue look again."""
+        self._wake(list(self._queues.get((topic, queue_id), ())))
+
+    def _wake(self, woken: list[Waiting]) -> None:
         for waiting in woken:
             self._remove(waiting)
             if not self._woken:

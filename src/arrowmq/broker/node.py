@@ -1,16 +1,18 @@
 """One broker, put together: its tables, its store, its services, and the order in which they start and stop.
 
-    broker = Broker(config, store_root, clock)
-    broker.open()                              # lock and recover the store, load the tables
-    ...                                        # listen with broker.handlers
-    await broker.start(port)                   # start the services, be in every NameServer's route
-    await broker.stop()                        # leave the routes, answer who waits, persist everything
+broker = Broker(config, store_root, clock)
+broker.open()                              # lock and recover the store, load the tables
+...                                        # listen with broker.handlers
+await broker.start(port)                   # start the services, be in every NameServer's route
+await broker.stop()                        # leave the routes, answer who waits, persist everything
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 from arrowmq.broker.address import BrokerAddress
@@ -23,7 +25,7 @@ from arrowmq.broker.longpoll import LongPoll
 from arrowmq.broker.offsets import ConsumerOffsets
 from arrowmq.broker.register import Registration
 from arrowmq.broker.rewrite import MessagePath
-from arrowmq.broker.services import Persists, Starts, Stops, build_services
+from arrowmq.broker.services import Loads, Persists, Starts, Stops, build_services
 from arrowmq.broker.stats import BrokerStats
 from arrowmq.broker.subscriptions import Subscriptions
 from arrowmq.broker.topics import Topics
@@ -31,7 +33,7 @@ from arrowmq.clock import Clock
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.store import MessageStore, Put, Recovered, StoreConfig
-from arrowmq.store.config import SYNC_FLUSH
+from arrowmq.store.config import SYNC_FLUSH, apache_key
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.wire.record import Record
 
@@ -49,15 +51,17 @@ class Broker:
         self.is_running = False
         self.address = BrokerAddress(config.advertised_host, config.listen_port)
         self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock)
-        self.topics = Topics(config, self._file("topics.json"), clock)
-        self.groups = SubscriptionGroups(config, self._file("subscriptionGroup.json"), clock)
-        self.offsets = ConsumerOffsets(config, self._file("consumerOffset.json"), clock)
+        self.topics = Topics(config, self.file("topics.json"), clock)
+        self.groups = SubscriptionGroups(config, self.file("subscriptionGroup.json"), clock)
+        self.offsets = ConsumerOffsets(config, self.file("consumerOffset.json"), clock)
         self.clients = Clients(config, clock, self._wants_notice)
         self.subscriptions = Subscriptions(config, self.groups, self.clients)
         self.locks = QueueLocks(clock)
-        self.stats = BrokerStats(clock)
+        self.stats = BrokerStats(clock, config.broker_cluster_name)
         self.background = Background(clock)
-        self.longpoll = LongPoll(clock, self.store.watch)
+        self.longpoll = LongPoll(clock, self._watch)
+        # What other capabilities add to GET_BROKER_RUNTIME_INFO
+        self.runtime_reports: list[Callable[[], dict[str, str]]] = []
         self.path = MessagePath(
             self.store,
             clock,
@@ -69,8 +73,21 @@ class Broker:
         self.services = build_services(self)
         self.handlers = HandlerTable(*self.services)
 
-    def _file(self, name: str) -> JsonConfigFile:
+    def file(self, name: str) -> JsonConfigFile:
+        """A table of this broker on disk."""
         return JsonConfigFile(self.root / "config" / name)
+
+    def _watch(self, topic: str, queue_id: int, watched: bool) -> None:
+        self.store.queue(topic, queue_id).watched = watched
+
+    def properties(self) -> dict[str, str]:
+        """Every setting, the store's as well, with the values in force."""
+        store = {apache_key(each.name): _text(getattr(self.store.config, each.name)) for each in fields(StoreConfig)}
+        return dict(sorted({**store, **self.config.properties()}.items()))
+
+    def config_changed(self, changed: dict[str, str]) -> None:
+        """Settings were changed at run time; those that parts keep a copy of are handed on to them."""
+        self.path.flush_timeout_ms = self.config.sync_flush_timeout
 
     def _wants_notice(self, group: str) -> bool:
         settings = self.groups.get(group)
@@ -79,8 +96,9 @@ class Broker:
     def open(self) -> Recovered:
         """Locks and recovers the store, then loads the tables. Raises what the store raises, and `ConfigError`."""
         recovered = self.store.open()
-        for table in (self.topics, self.groups, self.offsets):
-            table.load()
+        for table in (self.topics, self.groups, self.offsets, *self.services):
+            if isinstance(table, Loads):
+                table.load()
         self.topics.adopt(self.store.queues())
         self.store.add_listener(self.longpoll.arrived)
         return recovered
@@ -125,3 +143,7 @@ class Broker:
             if isinstance(service, Persists):
                 service.persist()
         self.store.close()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,8 @@
 """Consumer offsets: for each topic, group and queue the next offset to consume (`config/consumerOffset.json`).
 
-Three tables, and only the first reaches the disk: what groups committed; where an administrator wants a group to go next
-(`reset`, handed out once, at the group's next pull, and until then stronger than any commit); how far pulls have come.
+Three tables, and only the first reaches the disk: what groups committed; where an administrator wants a group to go
+next (`reset`, handed out once, at the group's next pull, and until then stronger than any commit); how far pulls have
+come.
 """
 
 from __future__ import annotations

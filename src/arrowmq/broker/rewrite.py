@@ -19,6 +19,7 @@ from arrowmq.clock import Clock
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.wire import properties as names
 from arrowmq.wire.headers import SendMessage
+from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.record import Record
 
 Gate = Callable[[], None]
@@ -54,7 +55,7 @@ class MessagePath:
         return self.store.put(record)
 
     def put_batch(self, records: list[Record]) -> Put:
-        """All or nothing. Batches are stored as they came: delays inside them are not honoured, as in Apache's broker."""
+        """All or nothing. Batches are stored as they came: delays inside them do not count, as in Apache's broker."""
         return self.store.put_batch(records)
 
     def must_wait(self, put: Put, properties: dict[str, str]) -> bool:
@@ -77,3 +78,12 @@ class MessagePath:
             if status is not PutStatus.PUT_OK:
                 return status
         return put
+
+
+def set_properties(record: Record, properties: dict[str, str]) -> None:
+    """Gives a record other properties, in its text form and in what `record.properties` has already read of it."""
+    wanted = dict(properties)
+    read = record.properties
+    read.clear()
+    read.update(wanted)
+    record.properties_raw = encode_properties(wanted)

@@ -1,9 +1,13 @@
 """Every service of a broker, in one list: what is not named here, the broker does not do.
 
-A service is an object with `@handles` methods. It takes what it needs in its constructor. Beside that it may have
-`start()`, called when clients can connect; `async stop()`, called before the store closes; `persist()`, called at the
-very end; and it may add to `broker.path.gates`, `.rules` and `.rewrites` (see `rewrite.py`) and to
-`broker.background.every(...)`.
+A service is an object with `@handles` methods. It takes what it needs in its constructor, where it may also add to
+`broker.path.gates`, `.rules` and `.rewrites` (see `rewrite.py`) and to `broker.background.every(...)`. What it has of
+these is called:
+
+  load()          the store is open and the tables are read
+  start()         clients can connect
+  async stop()    the broker stops; the store is still open
+  persist()       the very end, before the store closes
 """
 
 from __future__ import annotations
@@ -25,6 +29,11 @@ from arrowmq.broker.send import SendService
 
 if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
+
+
+@runtime_checkable
+class Loads(Protocol):
+    def load(self) -> None: ...
 
 
 @runtime_checkable

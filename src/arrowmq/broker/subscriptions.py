@@ -1,8 +1,6 @@
-"""What a pull may see: the filter it brings along or that its group's heartbeats brought, and every reason to refuse it."""
+"""What a pull may see: the filter that it or its group's heartbeats brought, and every reason to refuse it."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 from arrowmq import filter as filters
 from arrowmq.broker.clients import BROADCASTING, CONSUME_ACTIVELY, Clients
@@ -10,14 +8,13 @@ from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.faq import with_faq
 from arrowmq.broker.groups import SubscriptionGroups
 from arrowmq.broker.names import is_system_group
-from arrowmq.filter import FilterError
+from arrowmq.filter import TAG, FilterError, is_tag_type
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
 from arrowmq.store.results import EntryFilter
 from arrowmq.wire.codes import ResponseCode
 from arrowmq.wire.headers import PullMessage
 
-TAG = "TAG"
 FLAG_COMMIT_OFFSET = 0x1
 FLAG_SUSPEND = 0x2
 FLAG_SUBSCRIPTION = 0x4
@@ -34,14 +31,9 @@ def forbidden(kind: int, remark: str) -> Refused:
     return Refused(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(kind)})
 
 
-def is_tag_type(expression_type: str | None) -> bool:
-    return not expression_type or expression_type == TAG
-
-
-@lru_cache(maxsize=4096)
-def compiled(expression_type: str, expression: str) -> EntryFilter | None:
+def compiled(expression_type: str | None, expression: str | None) -> EntryFilter | None:
     """The filter of an expression, None where it lets everything pass. Raises `FilterError`."""
-    if expression_type == TAG and (not expression or expression == "*"):
+    if is_tag_type(expression_type) and (not expression or expression == "*"):
         return None
     return filters.compile(expression_type, expression)
 
@@ -80,9 +72,7 @@ class Subscriptions:
     def _from_heartbeats(self, request: PullMessage) -> tuple[str, str]:
         group = self.clients.consumers.get(request.consumer_group)
         if group is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, with_faq("the consumer's group info not exist")
-            )
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, with_faq("the consumer's group info not exist"))
         settings = self.groups.get(request.consumer_group)
         if settings is not None and not settings.consume_broadcast_enable and group.message_model == BROADCASTING:
             raise forbidden(
@@ -97,9 +87,7 @@ class Subscriptions:
             )
         subscription = group.subscriptions.get(request.topic)
         if subscription is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, with_faq("the consumer's subscription not exist")
-            )
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, with_faq("the consumer's subscription not exist"))
         if subscription.sub_version < request.sub_version:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription.expression_type or TAG, subscription.sub_string or ""
@@ -114,5 +102,3 @@ class Subscriptions:
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 with_faq("the consumer's group info not exist, or the pull consumer is rejected by server."),
             )
-
-

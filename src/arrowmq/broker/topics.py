@@ -2,7 +2,7 @@
 
 Kept in `config/topics.json`. A change made by an administrator is on disk before it is answered. A topic that came into
 being by its first message is written a moment later, together with others (five thousand such topics would otherwise
-mean five thousand rewrites of the file); should the broker die in between, `adopt` finds the topic's queues in the store.
+mean five thousand rewrites of the file); should the broker die in between, `adopt` finds its queues in the store.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class Topics:
             self.table[topic] = _topic(topic, max(queue_ids) + 1, 6)
             adopted.append(topic)
         if adopted:
-            log.warning("topics.json does not know %d topics that have messages; taken over: %s", len(adopted), adopted[:10])
+            log.warning(
+                "topics.json does not know %d topics that have messages; taken over: %s", len(adopted), adopted[:10]
+            )
             self.version = next_version(self.version, self.clock.now_ms())
             self.persist()
         return adopted
@@ -131,6 +133,15 @@ class Topics:
             return False
         self._changed([], persist_now=True)
         return True
+
+    def set_order(self, order_topics: set[str]) -> None:
+        """Follows the NameServers' list of ordered topics: those in it are ordered, others with the flag no longer."""
+        changed = [topic for topic in self.table.values() if topic.order != (topic.topic_name in order_topics)]
+        for topic in changed:
+            topic.order = not topic.order
+        if changed:
+            self.version = next_version(self.version, self.clock.now_ms())
+            self.persist()
 
     def _add(self, created: TopicConfig) -> None:
         log.info("topic[%s] created with %d queues", created.topic_name, created.write_queue_nums)
