@@ -1,0 +1,191 @@
+"""Sends messages from Spark's worker processes: blocking, in order per queue, with requests sent ahead.
+
+Messages that nothing forbids to be batched (no delay, no half message) travel as batches of one queue. A send whose
+answer got lost is sent again: at least once, never silently dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from arrowmq.spark.cluster import Cluster, Refusal, Route
+from arrowmq.spark.link import LinkLost
+from arrowmq.wire import properties as names
+from arrowmq.wire.batch import BatchItem, encode_batch
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.frame import Command
+from arrowmq.wire.ids import parse_offset_message_id
+from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.properties import encode_properties
+
+TRANSACTION_PREPARED = 0x4
+WINDOW = 128  # sends under way on one connection
+BATCH_MESSAGES = 128
+BATCH_BYTES = 512 * 1024
+# The message is stored, only a copy or a flush was late: sending it again would make two of it.
+STORED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message on its way to a queue."""
+
+    queue: MessageQueue
+    body: bytes
+    properties: dict[str, str]
+
+    @property
+    def is_single(self) -> bool:
+        """Delayed and half messages cannot be parts of a batch."""
+        found = self.properties
+        return names.DELAY in found or names.TIMER_DELIVER_MS in found or names.TRAN_MSG in found
+
+
+@dataclass
+class Halves:
+    """Half messages that brokers have acknowledged: for each broker the places that END_TRANSACTION asks for."""
+
+    # broker name -> (offset in the half queue, offset in the commit log), in the order they were sent
+    places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.places.values()))
+
+    def merge(self, other: Halves) -> None:
+        for broker, places in other.places.items():
+            self.places.setdefault(broker, []).extend(places)
+        self.topics |= other.topics
+
+
+class Sender:
+    """Sends the messages of one task."""
+
+    def __init__(self, cluster: Cluster, producer_group: str, routes: dict[str, Route]) -> None:
+        self.halves = Halves()
+        self.sent = 0
+        self._cluster = cluster
+        self._group = producer_group
+        self._routes = routes
+
+    def send(self, messages: Iterable[Outgoing]) -> None:
+        """Sends all of them; returns when each is acknowledged."""
+        by_broker: dict[str, list[Outgoing]] = {}
+        for message in messages:
+            by_broker.setdefault(message.queue.broker_name, []).append(message)
+        for broker, mine in by_broker.items():
+            self._send_to(broker, self._grouped(mine))
+
+    def _grouped(self, messages: list[Outgoing]) -> list[list[Outgoing]]:
+        """Messages of one queue together in batches, order kept; single ones alone."""
+        groups: list[list[Outgoing]] = []
+        open_batches: dict[MessageQueue, tuple[list[Outgoing], int]] = {}
+        for message in messages:
+            if message.is_single:
+                groups.append([message])
+                continue
+            size = len(message.body) + 256
+            batch, total = open_batches.get(message.queue, ([], BATCH_BYTES))
+            if total + size > BATCH_BYTES or len(batch) >= BATCH_MESSAGES:
+                batch, total = [], 0
+                groups.append(batch)
+            batch.append(message)
+            open_batches[message.queue] = (batch, total + size)
+        return groups
+
+    def _send_to(self, broker: str, groups: list[list[Outgoing]]) -> None:
+        waiting = [(group, self._command(group)) for group in groups]
+        deadline = time.monotonic() + self._cluster.connection.patience_s
+        pause_s = 0.1
+        while waiting:
+            before = len(waiting)
+            trouble = self._attempt(broker, waiting)
+            if trouble is None:
+                return
+            if len(waiting) < before:
+                deadline, pause_s = time.monotonic() + self._cluster.connection.patience_s, 0.1
+            if time.monotonic() + pause_s > deadline:
+                raise trouble
+            time.sleep(pause_s)
+            pause_s = min(2.0, pause_s * 2)
+
+    def _attempt(self, broker: str, waiting: list[tuple[list[Outgoing], Command]]) -> Exception | None:
+        """Sends what waits, removes from it what was stored; gives the trouble that is worth another try."""
+        try:
+            address = self._cluster.address(broker)
+            link = self._cluster.link(address)
+        except LinkLost as lost:
+            return lost
+        busy: Exception | None = None
+        left: list[tuple[list[Outgoing], Command]] = []
+        done = 0
+        try:
+            for first in range(0, min(WINDOW, len(waiting)), 32):
+                link.send([command for _, command in waiting[first : first + 32]])
+            ahead = min(-(-WINDOW // 32) * 32, len(waiting))
+            for group, command in waiting:
+                answer = link.receive(command.opaque)
+                done += 1
+                if ahead < len(waiting):
+                    link.send([waiting[ahead][1]])
+                    ahead += 1
+                if answer.code in STORED:
+                    self._stored(broker, group, answer)
+                elif answer.code in BUSY:
+                    busy = Refusal(answer.code, answer.remark, f"sending to topic {group[0].queue.topic}")
+                    left.append((group, command))
+                else:
+                    raise Refusal(answer.code, answer.remark, f"sending to topic {group[0].queue.topic}")
+        except LinkLost as lost:
+            self._cluster.drop(address)
+            waiting[:] = left + waiting[done:]
+            return lost
+        waiting[:] = left
+        return busy
+
+    def _stored(self, broker: str, group: list[Outgoing], answer: Command) -> None:
+        self.sent += len(group)
+        if names.TRAN_MSG in group[0].properties:
+            place = (int(answer.ext["queueOffset"]), parse_offset_message_id(answer.ext["msgId"]).physical_offset)
+            self.halves.places.setdefault(broker, []).append(place)
+            self.halves.topics.add(group[0].queue.topic)
+
+    def _command(self, group: list[Outgoing]) -> Command:
+        first = group[0]
+        is_batch = not first.is_single
+        if is_batch:
+            body = encode_batch(BatchItem(0, item.body, encode_properties(item.properties)) for item in group)
+            properties = ""
+        else:
+            body = first.body
+            properties = encode_properties(first.properties).decode()
+        sys_flag = TRANSACTION_PREPARED if names.TRAN_MSG in first.properties else 0
+        return Command.request(
+            RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2,
+            {
+                "a": self._group,
+                "b": first.queue.topic,
+                "c": "TBW102",
+                "d": "4",
+                "e": str(first.queue.queue_id),
+                "f": str(sys_flag),
+                "g": str(time.time_ns() // 1_000_000),
+                "h": "0",
+                "i": properties,
+                "j": "0",
+                "k": "false",
+                "m": "true" if is_batch else "false",
+                "n": first.queue.broker_name,
+            },
+            body,
+        )

@@ -1,0 +1,5 @@
+"""Lets Spark find `format("arrowmq")` by itself: it imports installed modules named pyspark_… and takes DefaultSource."""
+
+from arrowmq.spark.source import ArrowmqSource as DefaultSource
+
+__all__ = ["DefaultSource"]
