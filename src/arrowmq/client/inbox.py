@@ -26,6 +26,9 @@ class Inbox:
     def dropped(self, pulled: PulledQueue) -> None:
         """The queue is not ours any more."""
 
+    def lock_renewed(self) -> None:
+        """Queues that were unusable may be usable again."""
+
     def take(self) -> ReceivedMessage | None:
         """The next message, if one is ready."""
         raise TypeError("an inbox is concurrent or orderly")

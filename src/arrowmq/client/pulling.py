@@ -72,6 +72,8 @@ class Inbox(Protocol):
 
     def dropped(self, pulled: PulledQueue) -> None: ...
 
+    def lock_renewed(self) -> None: ...
+
 
 class Lock(Enum):
     """An orderly queue may be consumed only while the broker's lock on it is ours."""

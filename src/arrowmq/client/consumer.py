@@ -1,0 +1,155 @@
+"""The iterating consumer: messages one after another, each acknowledged when its work is done.
+
+    async with Consumer("localhost:9876", group="billing", topic="orders", tags="created || paid") as consumer:
+        async for message in consumer:
+            await message.ack()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, Unpack
+
+from arrowmq.client import names
+from arrowmq.client.allocation import Averagely, Strategy
+from arrowmq.client.consume_from import ConsumeFrom
+from arrowmq.client.group_consumer import ConsumeRules, GroupConsumer
+from arrowmq.client.hooks import Hook
+from arrowmq.client.message import ReceivedMessage
+from arrowmq.client.options import ConnectOptions
+from arrowmq.client.pulling import FlowControl, Pulling
+from arrowmq.client.subscription import subscription
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Consumer(GroupConsumer):
+    """A member of a group. Several tasks may iterate over one consumer; each message goes to one of them.
+
+    What is not acknowledged is delivered again: after a `nack()` as the broker's delays say, after `consume_timeout_s`,
+    or to another member when this one ends. With `orderly` the next message of a queue comes when the one before it is
+    settled. With `auto_ack` a message is acknowledged when the iteration asks for the next one.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        topic: str | Sequence[str] = (),
+        tags: str = "*",
+        sql: str | None = None,
+        consume_from: ConsumeFrom | str | datetime | float = ConsumeFrom.LAST_OFFSET,
+        orderly: bool = False,
+        broadcasting: bool = False,
+        offset_folder: Path | None = None,
+        strategy: Strategy | None = None,
+        flow: FlowControl | None = None,
+        pulling: Pulling | None = None,
+        max_reconsume_times: int = -1,
+        consume_timeout_s: float = 15 * 60.0,
+        suspend_s: float = 1.0,
+        commit_interval_s: float = 5.0,
+        auto_ack: bool = False,
+        hooks: Sequence[Hook] = (),
+        message_type: type[ReceivedMessage] = ReceivedMessage,
+        **connect: Unpack[ConnectOptions],
+    ) -> None:
+        rules = ConsumeRules(
+            consume_from=consume_from,
+            orderly=orderly,
+            broadcasting=broadcasting,
+            offset_folder=offset_folder,
+            strategy=strategy or Averagely(),
+            flow=flow or FlowControl(),
+            pulling=pulling or Pulling(),
+            max_reconsume_times=max_reconsume_times,
+            consume_timeout_s=consume_timeout_s,
+            suspend_s=suspend_s,
+            commit_interval_s=commit_interval_s,
+            hooks=hooks,
+        )
+        super().__init__(namesrv, group, rules, connect, message_type)
+        for name in (topic,) if isinstance(topic, str) else topic:
+            names.check_topic(name)
+            now_ms = self._session.clock.now_ms()
+            self._member.subscribe(subscription(self._namespace.wrap(name), tags, sql, now_ms))
+        self._auto_ack = auto_ack
+        self._last: ReceivedMessage | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        if self._last is not None:
+            self.acknowledge(self._last)
+            self._last = None
+        inbox = self._inbox
+        message = inbox.take()
+        while message is None:
+            if inbox.is_closed:
+                raise StopAsyncIteration
+            self._session.check_usable()
+            await inbox.wait()
+            message = inbox.take()
+        self._hand_out(message)
+        if self._auto_ack:
+            self._last = message
+        return message
+
+    def _hand_out(self, message: ReceivedMessage) -> None:
+        now_ms = self._session.clock.now_ms()
+        message.delivered_ms = now_ms
+        if message.source is not None:
+            message.source.last_consume_ms = now_ms
+        if self._hooks:
+            self._hooks.before_consume(self.group, [message])
+
+    def acknowledge(self, message: ReceivedMessage) -> None:
+        super().acknowledge(message)
+        if self._hooks:
+            took_ms = self._session.clock.now_ms() - message.delivered_ms
+            self._hooks.after_consume(self.group, [message], None, took_ms)
+
+    async def receive(self, max_messages: int = 32, *, timeout_s: float | None = None) -> list[ReceivedMessage]:
+        """Up to so many messages: at least one, unless `timeout_s` passes or the consumer ends before one comes."""
+        if max_messages < 1:
+            raise ValueError(f"receive at least one message, not {max_messages}")
+        inbox = self._inbox
+        taken: list[ReceivedMessage] = []
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    while len(taken) < max_messages and (message := inbox.take()) is not None:
+                        self._hand_out(message)
+                        taken.append(message)
+                    if taken or inbox.is_closed:
+                        return taken
+                    self._session.check_usable()
+                    await inbox.wait()
+        except TimeoutError:
+            return taken
+
+    async def batches(self, max_messages: int = 1024, *, linger_s: float = 0.1) -> AsyncIterator[pyarrow.RecordBatch]:
+        """Messages as Arrow record batches, which pandas, Polars and DuckDB read.
+
+        A batch is acknowledged when the next one is asked for. It leaves with `max_messages`, or when `linger_s` has
+        passed since its first message.
+        """
+        from arrowmq.client.arrow import record_batch
+
+        clock = self._session.clock
+        while True:
+            held = await self.receive(max_messages)
+            if not held:
+                return
+            deadline = clock.monotonic() + linger_s
+            while len(held) < max_messages and (left_s := deadline - clock.monotonic()) > 0:
+                held += await self.receive(max_messages - len(held), timeout_s=left_s)
+            yield record_batch(held)
+            for message in held:
+                self.acknowledge(message)
