@@ -102,7 +102,7 @@ def test_bodies_of_every_kind_come_back_unchanged(hand: Hand, scene: Scene) -> N
         {"key": "a megabyte", "size": 1_000_000, "seed": 8},
         {"key": "unicode", "body": "тело 本体 🚀", "tag": "Ünï", "props": {'quo"te': "back\\slash"}},
     ]
-    assert ["SEND_OK"] * 5 == [receipt["status"] for receipt in producer.send(topic, sent)]
+    assert [receipt["status"] for receipt in producer.send(topic, sent)] == ["SEND_OK"] * 5
     again = scene.listener(hand, topic)
     first = {record["key"]: record for record in again.quiet(5)}
     puller = scene.name("puller")
@@ -155,7 +155,7 @@ def test_a_refused_send_is_an_error_and_stores_nothing(hand: Hand, scene: Scene)
     assert too_large["code"] == 13  # MESSAGE_ILLEGAL
     assert "status" not in system
     assert "status" not in unwritable  # the route offers no queue to write to
-    assert [] == scene.listener(hand, topic).quiet(0)
+    assert scene.listener(hand, topic).quiet(0) == []
 
 
 @pytest.mark.parametrize("hand", EVERY, indirect=True)

@@ -73,9 +73,7 @@ def broker(
 
 
 @contextmanager
-def cluster(
-    folder: Path, namesrv_port: int, broker_port: int, /, **config: Value
-) -> Iterator[tuple[Server, Server]]:
+def cluster(folder: Path, namesrv_port: int, broker_port: int, /, **config: Value) -> Iterator[tuple[Server, Server]]:
     """A NameServer and one master broker."""
     with (
         namesrv(folder / "namesrv", namesrv_port) as names,
@@ -88,9 +86,7 @@ def mqadmin(*arguments: str, timeout: float = 120) -> str:
     """What `mqadmin SUBCOMMAND …` prints, e.g. mqadmin("topicList", "-n", address)."""
     folder = toolchain.home() / "tools"
     folder.mkdir(exist_ok=True)
-    command, env = java.command(
-        f"{PACKAGE}.tools.command.MQAdminStartup", arguments, folder, classpath=java.jars()
-    )
+    command, env = java.command(f"{PACKAGE}.tools.command.MQAdminStartup", arguments, folder, classpath=java.jars())
     return toolchain.run(command, timeout, env, folder)  # some subcommands write files where they run
 
 

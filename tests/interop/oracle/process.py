@@ -64,13 +64,19 @@ class Server:
             raise OracleError(f"{self.name} is not running")
         return self._process.pid
 
-    def start(self, timeout: float = 120) -> Server:
+    def launch(self) -> int:
+        """Starts the process without waiting; gives the place in its output where this run begins."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.output.open("ab") as out:
             begin = out.tell()
             self._process = subprocess.Popen(
                 self.command, stdout=out, stderr=subprocess.STDOUT, env=self._env, cwd=self.folder
             )
+        return begin
+
+    def start(self, timeout: float = 120) -> Server:
+        begin = self.launch()
+        assert self._process is not None
         deadline = time.monotonic() + timeout
         while not (self._ready in self._said(begin) and _listens(self.port)):
             if self._process.poll() is not None or time.monotonic() > deadline:

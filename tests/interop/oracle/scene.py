@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from oracle.hand import Hand, Refusal
+from oracle.hand import Hand
 from oracle.toolchain import OracleError
 
 Record = dict[str, Any]
@@ -74,20 +74,22 @@ class Scene:
     def producer(self, hand: Hand, **options: Any) -> Producer:
         options = {"group": self.name("p"), **options}
         producer = Producer(hand, self.name("producer"), **options)
-        self._at_end(producer.stop)
+        self._at_end(hand, "stop-producer", producer.name)
         return producer
 
     def listener(self, hand: Hand, topic: str, group: str = "", **options: Any) -> Listener:
         listener = Listener(hand, self.name("listener"), group or self.name("g"), topic, **options)
-        self._at_end(listener.stop)
+        self._at_end(hand, "stop-listening", listener.name)
         return listener
 
-    def _at_end(self, stop: Callable[[], object]) -> None:
-        def quietly() -> None:
-            with suppress(OracleError, Refusal):  # stopped or killed by the scene itself
-                stop()
+    def _at_end(self, hand: Hand, deed: str, name: str) -> None:
+        """Nobody waits for a client to leave: no other scene knows its names."""
 
-        self._stack.callback(quietly)
+        def leave() -> None:
+            with suppress(OracleError):  # the scene has killed the hand
+                hand.begin(deed, name=name)
+
+        self._stack.callback(leave)
 
     def __enter__(self) -> Scene:
         return self

@@ -1,0 +1,81 @@
+"""`python -m benchmarks [--quick] [--rows NAME …] [--systems NAME …]`: the whole table, or a part of it.
+
+A visit is one start of one system; the rows that can share it run one after the other on it, as the Apache broker is
+at its best when it is warm. Visits of the systems alternate, round by round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.loads import FULL, QUICK, Metrics, Pace
+from benchmarks.rows import ROWS, Row
+from benchmarks.systems import SYSTEMS, System
+
+RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def visit(kind: type[System], rows: Sequence[type[Row]], pace: Pace, runs: report.Runs) -> None:
+    """Starts a system, measures these rows on it, and stops it. A row that fails is told and left out."""
+    flush = rows[0].flush
+    system = kind() if flush in ("START", "ASYNC_FLUSH") else kind(flushDiskType=flush)
+    try:
+        if flush != "START":
+            system.start()
+        for row in rows:
+            try:
+                figures: Metrics = row().measure(system, pace)
+            except (RuntimeError, OSError, ValueError) as problem:
+                say(f"{system.name:8} {row.title}: FAILED: {problem}")
+                continue
+            runs.setdefault(row.__name__, {}).setdefault(system.name, []).append(figures)
+            say(f"{system.name:8} {row.title}: " + ", ".join(f"{name} {value:,.2f}" for name, value in figures.items()))
+    finally:
+        system.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="ArrowMQ beside the Apache broker.")
+    parser.add_argument("--quick", action="store_true", help="one short round, under five minutes")
+    parser.add_argument("--rows", nargs="+", default=[row.__name__ for row in ROWS], help="names of rows to measure")
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
+    parser.add_argument("--rounds", type=int, help="how often each row is measured (the median counts)")
+    options = parser.parse_args()
+    known = {row.__name__: row for row in ROWS}
+    if unknown := set(options.rows) - known.keys():
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    rows = [row for row in ROWS if row.__name__ in options.rows]
+    pace = QUICK if options.quick else FULL
+    pace = replace(pace, rounds=options.rounds or pace.rounds)
+    about, runs = report.machine(), report.Runs()
+    for number in range(pace.rounds):
+        say(f"round {number + 1} of {pace.rounds}")
+        for flush in dict.fromkeys(row.flush for row in rows):
+            for name in options.systems:
+                chosen = [row for row in rows if row.flush == flush and name in row.systems]
+                if chosen:
+                    visit(SYSTEMS[name], chosen, pace, runs)
+    path = report.write(RESULTS, rows, runs, about, pace)
+    print(path.read_text())
+    failed = [
+        row.title
+        for row in rows
+        if any(not runs.get(row.__name__, {}).get(s) for s in row.systems if s in options.systems)
+    ]
+    if missing:
+        say(f"not measured: {'; '.join(missing)}")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
