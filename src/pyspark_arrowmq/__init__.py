@@ -1,4 +1,4 @@
-"""Lets Spark find `format("arrowmq")` by itself: it imports installed modules named pyspark_… and takes DefaultSource."""
+"""Lets Spark find `format("arrowmq")` by itself: it imports modules named pyspark_… and takes DefaultSource."""
 
 from arrowmq.spark.source import ArrowmqSource as DefaultSource
 

@@ -75,8 +75,8 @@ def read_range(cluster: Cluster, wanted: OffsetRange, subscription: Subscription
             cluster.drop(reader.address)
             if time.monotonic() + pause_s > deadline:
                 raise LinkLost(
-                    f"reading queue {queue_key(wanted.queue)} of topic {wanted.queue.topic} at offset {cursor} failed for "
-                    f"{cluster.connection.patience_s:g} s (option patienceMs): {lost}"
+                    f"reading queue {queue_key(wanted.queue)} of topic {wanted.queue.topic} at offset {cursor} failed "
+                    f"for {cluster.connection.patience_s:g} s (option patienceMs): {lost}"
                 ) from None
             log.warning("reading %s at %d: %s; trying again", queue_key(wanted.queue), cursor, lost)
             time.sleep(pause_s)

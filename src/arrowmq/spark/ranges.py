@@ -6,6 +6,7 @@ An offset is the next one to read and an end is exclusive, everywhere. In JSON (
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -181,7 +182,7 @@ def split_ranges(ranges: list[OffsetRange], pieces: int, *, smallest: int = 1) -
         parts = max(1, round(pieces * item.size / total))
         parts = max(1, min(parts, item.size // max(1, smallest)))
         edges = [item.start + item.size * i // parts for i in range(parts + 1)]
-        found += [OffsetRange(item.queue, a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+        found += [OffsetRange(item.queue, a, b) for a, b in itertools.pairwise(edges) if a < b]
     return found
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -89,8 +89,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         wanted = COLUMN_TYPES.get(item.name)
         if wanted is None:
             raise ValueError(
-                f"column {item.name} is not one of a message ({', '.join(COLUMN_TYPES)}): drop it, or put it into body or "
-                "properties, for example with to_json(struct(...)) as body"
+                f"column {item.name} is not one of a message ({', '.join(COLUMN_TYPES)}): drop it, or put it into "
+                "body or properties, for example with to_json(struct(...)) as body"
             )
         if not isinstance(item.dataType, wanted):
             kinds = " or ".join(kind.typeName() if hasattr(kind, "typeName") else kind.__name__ for kind in wanted)
@@ -105,9 +105,10 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         for column in ("delayLevel", "deliverTimestamp"):
             if column in schema.names:
                 raise OptionError(
-                    "delivery", f"exactly-once is made of half messages, which cannot be delayed: drop column {column}, or "
-                    "use delivery=at-least-once"
-                )  # fmt: skip
+                    "delivery",
+                    f"exactly-once is made of half messages, which cannot be delayed: drop column {column}, "
+                    "or use delivery=at-least-once",
+                )
 
 
 @dataclass
@@ -136,10 +137,9 @@ class _Writer:
                 sender.send(rows.messages(batch))
         except BaseException:
             # The task will be repeated or the batch given up; its half messages are of no use to anybody.
-            try:
+            # If that cannot be said now, the broker asks about them later, and is told then.
+            with suppress(LinkLost, Refusal):
                 roll_back(cluster, self.options.producer_group, sender.halves)
-            except (LinkLost, Refusal):
-                pass  # the broker asks about them later, and is told then
             raise
         return Sent(rows=sender.sent, query_id=query_id, halves=sender.halves)
 

@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
         self.options = options
         self.schema = schema
         self.filter = MessageFilter()
-        self.pushFilters = QuietPushdown(self._push)
+        self.pushFilters = QuietPushdown(self._push)  # type: ignore[method-assign]
 
     def _push(self, filters: list[Filter]) -> list[Filter]:
         for item in filters:

@@ -61,7 +61,11 @@ class StoreDirectory:
 
     @cached_property
     def segments(self) -> list[Segment]:
-        return _segments(self.log_path)
+        """The files that hold records; those made in advance, still empty, come last and are left out."""
+        found = _segments(self.log_path)
+        while len(found) > 1 and _is_unused(found[-1]):
+            found.pop()
+        return found
 
     @cached_property
     def min_offset(self) -> int:
@@ -178,6 +182,11 @@ def _segments(folder: Path) -> list[Segment]:
         if len(entry.name) == 20 and entry.name.isdigit() and entry.is_file() and entry.stat().st_size:
             found.append(Segment(entry.path, int(entry.name), entry.stat().st_size))
     return sorted(found, key=lambda segment: segment.start)
+
+
+def _is_unused(segment: Segment) -> bool:
+    with open(segment.path, "rb") as file:
+        return not file.read(8).strip(b"\0")
 
 
 def _read_entries(file: Segment) -> np.ndarray[Any, Any]:

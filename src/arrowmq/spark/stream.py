@@ -9,6 +9,7 @@ consumer group is for people and their tools; the stream itself never reads it.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -38,6 +39,7 @@ from arrowmq.spark.ranges import (
 )
 from arrowmq.spark.source import SMALLEST_SPLIT, RangePartition, read_partition
 from arrowmq.spark.source_options import SourceOptions, bounds_of, resolve
+from arrowmq.wire.codes import ResponseCode
 from arrowmq.wire.message import MessageQueue
 
 log = logging.getLogger("arrowmq.spark.stream")
@@ -102,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if pieces is not None:
             ranges = split_ranges(ranges, pieces)
         else:
-            ranges = split_ranges(ranges, _cores(), smallest=SMALLEST_SPLIT)
+            ranges = split_ranges(ranges, os.cpu_count() or 1, smallest=SMALLEST_SPLIT)
         return [RangePartition(item, self._addresses.get(item.queue.broker_name, "")) for item in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -145,8 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _shrunk(self, queue: MessageQueue, expected: int, found: int) -> None:
         said = (
-            f"queue {queue_key(queue)} of topic {queue.topic} ends at {found}, but the stream has read up to {expected}: "
-            "the topic was deleted and made again, or the broker lost messages"
+            f"queue {queue_key(queue)} of topic {queue.topic} ends at {found}, but the stream has read up to "
+            f"{expected}: the topic was deleted and made again, or the broker lost messages"
         )
         if self.options.subscription.fail_on_data_loss:
             raise DataLost(f"option failOnDataLoss: {said}")
@@ -198,11 +200,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._cluster().commit_offsets(group, fresh)
             self._committed.update(fresh)
-        except (Refusal, LinkLost) as wrong:
+        except Refusal as refused:
+            # A group comes into being by its first pull, so before the first batch there may be none.
+            level = logging.INFO if refused.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST else logging.WARNING
+            log.log(level, "the progress of group %s could not be stored: %s", group, refused)
+        except LinkLost as wrong:
             log.warning("the progress of group %s could not be stored: %s", group, wrong)
-
-
-def _cores() -> int:
-    import os
-
-    return os.cpu_count() or 1

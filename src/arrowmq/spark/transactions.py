@@ -55,7 +55,7 @@ class Committer:
         self._heartbeats: dict[str, float] = {}
         self._questions: list[tuple[str, Command]] = []
 
-    # ------------------------------------------------------------------------------------------------ commit of a batch
+    # --------------------------------------------------------------------------------------------- commit of a batch
 
     def end_batch(self, query_id: str, batch_id: int, halves: Halves, *, accepts_lost_record: bool) -> None:
         self.answer_questions(halves)
@@ -63,9 +63,9 @@ class Committer:
         if known is None and batch_id > 0 and not accepts_lost_record:
             raise OptionError(
                 "delivery",
-                f"the book of batches has no record of query {query_id} before batch {batch_id}: the broker that holds it is "
-                "away, or it is older than the retention time. Bring that broker back; or, if no batch of this query was "
-                "interrupted while committing, continue with acceptLostRecord=true",
+                f"the book of batches has no record of query {query_id} before batch {batch_id}: the broker that "
+                "holds it is away, or it is older than the retention time. Bring that broker back; or, if no batch of "
+                "this query was interrupted while committing, continue with acceptLostRecord=true",
             )
         if known is not None and known.state == BEGUN:
             self._finish(known)
@@ -183,7 +183,7 @@ class Committer:
         }
         return Command.request(RequestCode.END_TRANSACTION, ext, oneway=question is not None)
 
-    # ------------------------------------------------------------------------------------------------ questions of brokers
+    # --------------------------------------------------------------------------------------------- questions of brokers
 
     def answer_questions(self, halves: Halves) -> None:
         """Makes itself known to the brokers and answers what they have asked since last time."""
