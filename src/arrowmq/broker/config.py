@@ -102,6 +102,12 @@ class BrokerConfig:
     transaction_op_msg_max_size: int = 4096
     transaction_op_batch_interval: int = 3000
 
+    # ArrowMQ's own: what flow control looks at (0 = not at all), and whether topics insist on their message type
+    max_unflushed_bytes: int = 1 << 30
+    max_process_memory_bytes: int = 0
+    max_sends_per_second: int = 0
+    enable_topic_message_type_check: bool = False
+
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200
     send_thread_pool_queue_capacity: int = 10_000

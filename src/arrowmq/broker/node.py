@@ -49,6 +49,7 @@ class Broker:
         self.root = Path(store_root)
         self.boot_ms = clock.now_ms()
         self.is_running = False
+        self.recovered: Recovered | None = None
         self.address = BrokerAddress(config.advertised_host, config.listen_port)
         self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock)
         self.topics = Topics(config, self.file("topics.json"), clock)
@@ -95,7 +96,7 @@ class Broker:
 
     def open(self) -> Recovered:
         """Locks and recovers the store, then loads the tables. Raises what the store raises, and `ConfigError`."""
-        recovered = self.store.open()
+        recovered = self.recovered = self.store.open()
         for table in (self.topics, self.groups, self.offsets, *self.services):
             if isinstance(table, Loads):
                 table.load()

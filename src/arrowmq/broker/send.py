@@ -189,7 +189,8 @@ class SendService:
             raise self._illegal(f"the properties have {len(record.properties_raw)} bytes with those the broker adds")
         unique_id = record.properties.get(keys.UNIQ_KEY, "")
         must_wait = self.path.sync_flush and record.properties.get(keys.WAIT) != "false"
-        topic_name, queue_id = record.topic, record.queue_id
+        # The answer names the queue that was asked for, also of a message that waits elsewhere before it gets there.
+        topic_name, queue_id = request.topic, request.queue_id
         put = self._put(record)
         self.stats.put(topic_name, queue_id, 1, put.size)
         if must_wait:

@@ -20,12 +20,22 @@ from arrowmq.broker.admin_groups import GroupAdmin
 from arrowmq.broker.admin_progress import ProgressAdmin
 from arrowmq.broker.admin_topics import TopicAdmin
 from arrowmq.broker.assignment import AssignmentService
+from arrowmq.broker.flow import FlowControl
 from arrowmq.broker.heartbeat import HeartbeatService
 from arrowmq.broker.locks import LockService
+from arrowmq.broker.message_types import MessageTypeCheck
 from arrowmq.broker.offset_requests import OffsetService
 from arrowmq.broker.pull import PullService
 from arrowmq.broker.query import QueryService
+from arrowmq.broker.reply import ReplyService
+from arrowmq.broker.reset import ResetService
+from arrowmq.broker.retry import RetryService
+from arrowmq.broker.schedule import DelayLevels
 from arrowmq.broker.send import SendService
+from arrowmq.broker.transaction import TransactionService
+from arrowmq.broker.transaction_check import TransactionChecks
+from arrowmq.broker.transaction_log import TransactionLog
+from arrowmq.store.config_file import JsonConfigFile
 
 if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
@@ -52,8 +62,10 @@ class Persists(Protocol):
 
 
 def build_services(broker: Broker) -> list[object]:
+    sends = SendService(broker.config, broker.address, broker.topics, broker.path, broker.stats, broker.clock)
     return [
-        SendService(broker.config, broker.address, broker.topics, broker.path, broker.stats, broker.clock),
+        sends,
+        *_message_kinds(broker, sends),
         PullService(
             broker.config,
             broker.store,
@@ -75,4 +87,53 @@ def build_services(broker: Broker) -> list[object]:
         ClientAdmin(broker),
         ProgressAdmin(broker),
         BrokerAdmin(broker),
+    ]
+
+
+def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
+    """What makes messages other than plain ones. The rules of a send run in this order."""
+    transactions = TransactionLog(broker.store, broker.offsets, broker.address, broker.clock)
+    return [
+        FlowControl(broker.config, broker.store, broker.path, broker.background, broker.clock),
+        MessageTypeCheck(broker.config, broker.topics, broker.path),
+        RetryService(
+            broker.config,
+            broker.address,
+            broker.store,
+            broker.topics,
+            broker.groups,
+            broker.locks,
+            broker.path,
+            broker.stats,
+        ),
+        TransactionService(
+            broker.config,
+            broker.address,
+            broker.store,
+            broker.path,
+            transactions,
+            broker.stats,
+            broker.clock,
+            was_clean=lambda: broker.recovered is not None and broker.recovered.was_clean,
+        ),
+        TransactionChecks(
+            broker.config,
+            broker.address,
+            broker.store,
+            broker.topics,
+            broker.clients,
+            transactions,
+            broker.background,
+            broker.clock,
+        ),
+        DelayLevels(
+            broker.config,
+            broker.store,
+            broker.path,
+            JsonConfigFile(broker.root / "config" / "delayOffset.json"),
+            broker.background,
+            broker.clock,
+        ),
+        ReplyService(broker.config, broker.address, broker.clients, sends, broker.path, broker.stats, broker.clock),
+        ResetService(broker.config, broker.store, broker.topics, broker.groups, broker.offsets, broker.clients),
     ]
