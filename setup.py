@@ -24,6 +24,7 @@ def extensions() -> list[Extension]:
         Extension(
             ".".join(path.relative_to(SOURCE).with_suffix("").parts),
             [str(path)],
+            include_dirs=[str(SOURCE)],
             extra_compile_args=["-O3", "-g0", *os.environ.get("ARROWMQ_CFLAGS", "").split()],
             extra_link_args=os.environ.get("ARROWMQ_LDFLAGS", "").split(),
             optional=True,
@@ -33,6 +34,7 @@ def extensions() -> list[Extension]:
     return cythonize(
         found,
         build_dir="build/cython",
+        include_path=[str(SOURCE)],
         compiler_directives={
             "language_level": 3,
             "boundscheck": CHECKED,

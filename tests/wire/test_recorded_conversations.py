@@ -4,7 +4,7 @@ What is compared byte for byte, and what by value:
 
 - A frame decoded and encoded again: the same bytes, always (the fields keep the order in which they came), but for an
   empty `extFields`, which Java writes if it had a header object without any value, and which we leave out.
-- A header decoded to its class and encoded again: the same fields. In the same order too where Java defines one: the four
+- A header decoded to its class and encoded again: the same fields. In the same order where Java defines one: the four
   headers that write themselves (send V2, send result, pull, pull result) in their own order in the binary form, all
   others in the order of a Java HashMap; where two names share a bucket of that map, the order is Java's secret.
 - A JSON body decoded to its struct and encoded again: the same value, with defaults where an old client leaves a member

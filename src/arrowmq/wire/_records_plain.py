@@ -26,7 +26,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from arrowmq.wire.compression import decompress
 from arrowmq.wire.errors import RecordError
@@ -68,14 +68,18 @@ def java_hash(text: str) -> int:
     return (value ^ 0x80000000) - 0x80000000
 
 
+# The fields of a record, in the order in which `Record` takes them.
+FIELDS = (
+    "topic", "body", "properties_raw", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag",
+    "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times", "prepared_transaction_offset",
+    "size", "magic", "body_crc",
+)  # fmt: skip
+
+
 class Record:
     """One message as the commit log holds it and as pulls deliver it. `body` is as stored, so perhaps compressed."""
 
-    __slots__ = (
-        "_properties", "body", "body_crc", "born_host", "born_timestamp", "flag", "magic", "physical_offset",
-        "prepared_transaction_offset", "properties_raw", "queue_id", "queue_offset", "reconsume_times", "size",
-        "store_host", "store_timestamp", "sys_flag", "topic",
-    )  # fmt: skip
+    __slots__ = (*FIELDS, "_properties")
 
     def __init__(
         self,
@@ -153,10 +157,18 @@ class Record:
         """The body as its sender had it."""
         return decompress(self.sys_flag, self.body)
 
+    def replace(self, **changes: Any) -> Record:
+        """A copy with some fields changed."""
+        fields = {name: getattr(self, name) for name in FIELDS}
+        return Record(**(fields | changes))
+
+    def __reduce__(self) -> tuple[type[Record], tuple[Any, ...]]:
+        return Record, tuple(getattr(self, name) for name in FIELDS)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name != "_properties")
+        return all(getattr(self, name) == getattr(other, name) for name in FIELDS)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -344,6 +356,8 @@ def record_bounds(buffer: Buffer, offset: int = 0) -> list[tuple[int, int]]:
     view = memoryview(buffer)
     bounds: list[tuple[int, int]] = []
     limit = len(view)
+    if offset < 0:
+        return bounds
     while offset < limit:
         try:
             end = _layout(view, offset, limit).end
