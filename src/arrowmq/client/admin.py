@@ -1,0 +1,44 @@
+"""Administration of a cluster: topics, groups, offsets and lag, routes, messages, dead letters, brokers.
+
+async with Admin("localhost:9876") as admin:
+    await admin.create_topic("orders", queues=8)
+    for queue, lag in (await admin.lag("billing")).items():
+        print(queue, lag)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from arrowmq.client.admin_cluster import ClusterAdmin
+from arrowmq.client.admin_groups import GroupAdmin
+from arrowmq.client.admin_messages import MessageAdmin
+from arrowmq.client.admin_topics import TopicAdmin
+from arrowmq.client.options import ConnectOptions, Options
+from arrowmq.client.session import Session
+
+
+class Admin(TopicAdmin, GroupAdmin, MessageAdmin, ClusterAdmin):
+    """Asks and tells NameServers and brokers; keeps nothing but its connections."""
+
+    def __init__(self, namesrv: str | Sequence[str] | None = None, **connect: Unpack[ConnectOptions]) -> None:
+        options = Options.of(namesrv, connect)
+        self.namespace = options.namespace
+        self.session = Session(options)
+
+    async def start(self) -> None:
+        await self.session.start()
+
+    async def close(self) -> None:
+        await self.session.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

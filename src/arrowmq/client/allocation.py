@@ -15,7 +15,6 @@ from typing import Protocol, TypeVar
 
 from arrowmq.wire.message import MessageQueue
 
-
 _T = TypeVar("_T")
 
 

@@ -168,9 +168,7 @@ class Accumulator:
                 receipts = [await self._sender.send(messages[0], self._timeout_s, choice)]
             else:
                 whole = batch_of(messages, self._session.new_msg_id(), self._max_bytes)
-                answered = await self._sender.send(
-                    whole, self._timeout_s, choice, code=RequestCode.SEND_BATCH_MESSAGE
-                )
+                answered = await self._sender.send(whole, self._timeout_s, choice, code=RequestCode.SEND_BATCH_MESSAGE)
                 receipts = receipts_of(messages, answered)
         except BaseException as error:
             for _, receipt in batch:

@@ -1,8 +1,8 @@
 """The iterating consumer: messages one after another, each acknowledged when its work is done.
 
-    async with Consumer("localhost:9876", group="billing", topic="orders", tags="created || paid") as consumer:
-        async for message in consumer:
-            await message.ack()
+async with Consumer("localhost:9876", group="billing", topic="orders", tags="created || paid") as consumer:
+    async for message in consumer:
+        await message.ack()
 """
 
 from __future__ import annotations

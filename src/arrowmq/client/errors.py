@@ -68,7 +68,9 @@ class TimedOut(ArrowMQError, TimeoutError):
     """A server did not answer in time."""
 
     def __init__(self, what: str, address: str, timeout_s: float) -> None:
-        super().__init__(f"{what} at {address}: no answer within {timeout_s:.3g} s. Whether it took effect is not known")
+        super().__init__(
+            f"{what} at {address}: no answer within {timeout_s:.3g} s. Whether it took effect is not known"
+        )
         self.address = address
 
 

@@ -27,7 +27,9 @@ class Hook:
     def before_send(self, packed: Packed) -> None:
         """May add to `packed.properties`."""
 
-    def after_send(self, packed: Packed, receipt: SendReceipt | None, error: BaseException | None, took_ms: float) -> None:
+    def after_send(
+        self, packed: Packed, receipt: SendReceipt | None, error: BaseException | None, took_ms: float
+    ) -> None:
         """The receipt, or the error of the last attempt."""
 
     def before_consume(self, group: str, messages: list[ReceivedMessage]) -> None:
@@ -60,7 +62,9 @@ class Hooks:
             except Exception:
                 log.exception("hook %r failed before a send", hook)
 
-    def after_send(self, packed: Packed, receipt: SendReceipt | None, error: BaseException | None, took_ms: float) -> None:
+    def after_send(
+        self, packed: Packed, receipt: SendReceipt | None, error: BaseException | None, took_ms: float
+    ) -> None:
         for hook in self.hooks:
             try:
                 hook.after_send(packed, receipt, error, took_ms)

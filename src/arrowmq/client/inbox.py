@@ -1,7 +1,7 @@
 """Between the pull loops and whoever consumes: messages that are ready to be handed out.
 
-A concurrent inbox hands out everything as it comes. An orderly inbox hands out the next message of a queue only when the
-one before it is settled, so that a queue is consumed in order however many consume from the inbox.
+A concurrent inbox hands out everything as it comes. An orderly inbox hands out the next message of a queue only when
+the one before it is settled, so that a queue is consumed in order however many consume from the inbox.
 """
 
 from __future__ import annotations

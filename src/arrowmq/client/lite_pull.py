@@ -163,7 +163,9 @@ class LitePullConsumer:
     def _held(self, queue: MessageQueue) -> PulledQueue:
         pulled = self._member.pulled.get(queue)
         if pulled is None:
-            raise InvalidUse(f"{queue.topic} queue {queue.queue_id} of {queue.broker_name} is not assigned to this consumer")
+            raise InvalidUse(
+                f"{queue.topic} queue {queue.queue_id} of {queue.broker_name} is not assigned to this consumer"
+            )
         return pulled
 
     # -- reading

@@ -1,7 +1,7 @@
 """Locks on queues, for consuming in order: as long as a broker has a queue locked for a client, nobody else gets it.
 
-A lock lives sixty seconds at the broker. It is renewed every twenty, and here it counts for thirty after the last renewal:
-so this side stops consuming before the broker would give the queue to somebody else.
+A lock lives sixty seconds at the broker. It is renewed every twenty, and here it counts for thirty after the last
+renewal: so this side stops consuming before the broker would give the queue to somebody else.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ class QueueLocks:
         return route.master(broker_name) if route is not None else None
 
     def _body(self, queues: list[MessageQueue]) -> bytes:
-        return fastjson.dumps(
-            LockBatch(client_id=self._session.client_id, consumer_group=self._group, mq_set=queues)
-        )
+        return fastjson.dumps(LockBatch(client_id=self._session.client_id, consumer_group=self._group, mq_set=queues))
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:

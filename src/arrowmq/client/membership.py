@@ -1,8 +1,8 @@
 """A member of a consumer group: which queues it holds, the loops that pull them, and the offsets it commits.
 
-All members divide the queues of a topic by the same rule, from the members that the broker lists. That is done when this
-member starts, when a broker says that members changed, when a route changed, and every twenty seconds. A queue that went
-to another member is dropped with its offset committed, a new one is begun where the group left off.
+All members divide the queues of a topic by the same rule, from the members that the broker lists. That is done when
+this member starts, when a broker says that members changed, when a route changed, and every twenty seconds. A queue
+that went to another member is dropped with its offset committed, a new one is begun where the group left off.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class GroupMember:
         self.subscriptions: dict[str, Subscription] = {}
         self.pulled: dict[MessageQueue, PulledQueue] = {}
         self.fixed_queues: set[MessageQueue] | None = None  # assigned by the user instead of by rebalance
-        self.locks = QueueLocks(session, self.group) if membership.is_orderly and not membership.is_broadcasting else None
+        self.locks = (
+            QueueLocks(session, self.group) if membership.is_orderly and not membership.is_broadcasting else None
+        )
         self.pulled_count = 0
         self.started_ms = session.clock.now_ms()
         self.is_suspended = False
@@ -230,9 +232,7 @@ class GroupMember:
         if self.session.client_id not in members:
             await self.session.heartbeat()
             return None
-        share = allocate(
-            self.membership.strategy, self.group, self.session.client_id, route.subscribe_queues, members
-        )
+        share = allocate(self.membership.strategy, self.group, self.session.client_id, route.subscribe_queues, members)
         return set(share)
 
     async def _members(self, route: Route) -> list[str]:
@@ -310,7 +310,7 @@ class GroupMember:
                 pulled.flow = self.flow.shared_by(len(held))
 
     async def _subscriptions_changed(self) -> None:
-        """Brokers take the subscription with the newest version, and members of a group must be known to all of them."""
+        """Brokers take the subscription with the newest version, and must all know the members of a group."""
         now_ms = self.session.clock.now_ms()
         for topic, subscription in self.subscriptions.items():
             self.subscriptions[topic] = subscription.with_version(now_ms)

@@ -68,8 +68,7 @@ class ReceivedMessage:
 
     @property
     def keys(self) -> list[str]:
-        keys = self.record.keys
-        return keys.split() if isinstance(keys, str) else list(keys)
+        return self.record.keys
 
     @property
     def properties(self) -> dict[str, str]:
@@ -131,7 +130,7 @@ class ReceivedMessage:
         self._settler().acknowledge(self)
 
     async def nack(self, delay_level: int = 0) -> None:
-        """Deliver it again later. `delay_level` 0: after the broker's own growing delays; -1: to the dead letters now."""
+        """Deliver it again later. `delay_level` 0: after the broker's growing delays; -1: to the dead letters now."""
         await self._settler().send_back(self, delay_level)
 
     def _settler(self) -> Settles:

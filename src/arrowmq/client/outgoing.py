@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypedDict
 
 import msgspec
 
@@ -36,6 +37,20 @@ class Message(msgspec.Struct, frozen=True):
     flag: int = 0
     #: False: the broker answers without waiting for flush and replicas, whatever its own setting.
     wait_store: bool = True
+
+
+class MessageDetails(TypedDict, total=False):
+    """The fields of a message beside topic and body, as keyword arguments."""
+
+    tag: str | None
+    keys: Sequence[str] | str
+    properties: Mapping[str, str] | None
+    delay_level: int | None
+    delay: float | timedelta | None
+    deliver_at: float | datetime | None
+    order_key: str | None
+    flag: int
+    wait_store: bool
 
 
 class Packing(msgspec.Struct, frozen=True):
@@ -124,7 +139,9 @@ def _check_property(name: str, value: str) -> None:
     if name in prop.RESERVED:
         raise InvalidMessage(f"property {name} belongs to RocketMQ; use send's own arguments, or another name")
     if not name.strip() or not value.strip():
-        raise InvalidMessage(f"property {name!r} has the blank value {value!r}, which RocketMQ would drop; leave it out")
+        raise InvalidMessage(
+            f"property {name!r} has the blank value {value!r}, which RocketMQ would drop; leave it out"
+        )
     if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
         raise InvalidMessage(f"property {name!r} has the characters 0x01 or 0x02, which RocketMQ separates by")
 

@@ -1,7 +1,7 @@
 """The producer: sends messages and gives a receipt for each.
 
-    async with Producer("localhost:9876") as producer:
-        receipt = await producer.send("orders", b"...", tag="created", keys=["o-1"])
+async with Producer("localhost:9876") as producer:
+    receipt = await producer.send("orders", b"...", tag="created", keys=["o-1"])
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from arrowmq.client.hooks import Hook, Hooks
 from arrowmq.client.in_flight import InFlight
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.options import ConnectOptions, Options
-from arrowmq.client.outgoing import MAX_MESSAGE_BYTES, Message, Packed, Packing, pack
+from arrowmq.client.outgoing import MAX_MESSAGE_BYTES, Message, MessageDetails, Packed, Packing, pack
 from arrowmq.client.receipt import SendReceipt, SendStatus
 from arrowmq.client.request_reply import Replies, reply_properties
 from arrowmq.client.selectors import QueueSelector, by_hash
@@ -179,7 +179,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
-        **details: Any,
+        **details: Unpack[MessageDetails],
     ) -> None:
         """Send without waiting for an answer: fast, and nobody tells whether it arrived."""
         message = topic if isinstance(topic, Message) else Message(topic, body, **details)
@@ -196,7 +196,7 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         timeout_s: float | None = None,
-        **details: Any,
+        **details: Unpack[MessageDetails],
     ) -> asyncio.Task[SendReceipt]:
         """Begin a send and go on; await the result later, or `flush()`. Waits only while too much is in flight.
 
@@ -295,9 +295,14 @@ class Producer:
     # -- transactions
 
     def transaction(
-        self, topic: str | Message, body: bytes = b"", *, timeout_s: float | None = None, **details: Any
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+        **details: Unpack[MessageDetails],
     ) -> Transaction:
-        """`async with producer.transaction("orders", b"...") as tx:` commits at its end, or rolls back on an exception."""
+        """`async with producer.transaction("orders", b"...") as tx:` commits at its end, or rolls back on an error."""
         message = topic if isinstance(topic, Message) else Message(topic, body, **details)
         packed = self._pack(message)
         self._transactions.prepare(packed)
@@ -313,9 +318,15 @@ class Producer:
         )
 
     async def send_in_transaction(
-        self, topic: str | Message, body: bytes = b"", *, argument: Any = None, timeout_s: float | None = None, **details: Any
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        *,
+        argument: Any = None,
+        timeout_s: float | None = None,
+        **details: Unpack[MessageDetails],
     ) -> tuple[SendReceipt, TransactionState]:
-        """With a `transaction_listener`: store the half message, let the listener execute, tell the broker its verdict."""
+        """With a `transaction_listener`: store the half message, let the listener execute, tell its verdict."""
         if self._listener is None:
             raise InvalidUse("send_in_transaction needs a producer with a transaction_listener; or use transaction()")
         message = topic if isinstance(topic, Message) else Message(topic, body, **details)
@@ -338,7 +349,7 @@ class Producer:
     # -- request and reply
 
     async def request(
-        self, topic: str | Message, body: bytes = b"", *, timeout_s: float = 3.0, **details: Any
+        self, topic: str | Message, body: bytes = b"", *, timeout_s: float = 3.0, **details: Unpack[MessageDetails]
     ) -> ReceivedMessage:
         """Send a request and wait for the reply that some consumer of the topic gives with `reply`."""
         message = topic if isinstance(topic, Message) else Message(topic, body, **details)
@@ -377,7 +388,9 @@ class Producer:
         if address is None:
             raise Refused("recalling a message", broker_name, 0, f"topic {topic} has no route to broker {broker_name}")
         ext = {"producerGroup": self.group, "topic": wire_topic, "recallHandle": recall_handle}
-        answer = await self._session.ask(address, Command.request(RequestCode.RECALL_MESSAGE, ext), "recalling a message")
+        answer = await self._session.ask(
+            address, Command.request(RequestCode.RECALL_MESSAGE, ext), "recalling a message"
+        )
         return answer.ext["msgId"]
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -398,7 +411,9 @@ def _choice(message: Message, queue: MessageQueue | None, selector: QueueSelecto
     def choose(queues: Sequence[MessageQueue]) -> MessageQueue:
         picked = chosen(queues, message)
         if not isinstance(picked, MessageQueue):
-            raise InvalidUse(f"the queue selector gave {picked!r} for topic {message.topic}; it must give one of the queues")
+            raise InvalidUse(
+                f"the queue selector gave {picked!r} for topic {message.topic}; it must give one of the queues"
+            )
         return picked
 
     return choose

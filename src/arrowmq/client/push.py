@@ -113,7 +113,9 @@ class PushConsumer(GroupConsumer):
         self._is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - objects whose __call__ is async
         )
-        self._threads = None if self._is_async else ThreadPoolExecutor(concurrency, thread_name_prefix=f"consume-{group}")
+        self._threads = (
+            None if self._is_async else ThreadPoolExecutor(concurrency, thread_name_prefix=f"consume-{group}")
+        )
         self._concurrency = concurrency
         self._batch_size = batch_size
         self._message_timeout_s = message_timeout_s
@@ -133,7 +135,9 @@ class PushConsumer(GroupConsumer):
         """Let running handlers come to their end, up to the limit; what is not done is delivered to somebody else."""
         _, late = await asyncio.wait(self._workers, timeout=self._close_timeout_s) if self._workers else ((), ())
         if late:
-            log.warning("%d handlers did not end within %g s; their messages come again", len(late), self._close_timeout_s)
+            log.warning(
+                "%d handlers did not end within %g s; their messages come again", len(late), self._close_timeout_s
+            )
         for worker in late:
             worker.cancel()
 
@@ -181,7 +185,9 @@ class PushConsumer(GroupConsumer):
             raise
         except TimeoutError as late:
             failure = late
-            log.warning("the handler of %s did not end within %s s: %r", self.group, self._message_timeout_s, messages[0])
+            log.warning(
+                "the handler of %s did not end within %s s: %r", self.group, self._message_timeout_s, messages[0]
+            )
         except Exception as error:
             failure = error
             log.exception("the handler of %s failed for %r; it comes again", self.group, messages[0])
@@ -199,7 +205,9 @@ class PushConsumer(GroupConsumer):
 
     async def _call(self, messages: list[ReceivedMessage]) -> object:
         argument = messages[0] if self._batch_size == 1 else messages
-        scope: AbstractContextManager[object] = tracing.continued(messages[0]) if self._batch_size == 1 else nullcontext()
+        scope: AbstractContextManager[object] = (
+            tracing.continued(messages[0]) if self._batch_size == 1 else nullcontext()
+        )
         with scope:
             if self._is_async:
                 work = self._handler(argument)

@@ -1,4 +1,4 @@
-"""Giving a message back: to the broker, which delivers it again after a while and at last puts it among the dead letters.
+"""Giving a message back to the broker, which delivers it again later and at last puts it among the dead letters.
 
 Three ways, each tried when the one before fails: the broker copies the message by itself (CONSUMER_SEND_MSG_BACK); this
 client sends it to the group's retry topic; it stays here and is handed out again. In none of them is it lost.
@@ -60,7 +60,7 @@ class Returns:
         return await self.send_to_retry_topic(message)
 
     async def send_to_retry_topic(self, message: ReceivedMessage) -> bool:
-        """As an ordinary message with the number of attempts in its header; over the limit the broker makes it a dead letter."""
+        """As an ordinary message that says how often it was tried; over the limit the broker makes it a dead letter."""
         properties = dict(message.properties)
         properties.setdefault(prop.ORIGIN_MESSAGE_ID, message.offset_msg_id)
         properties[prop.RETRY_TOPIC] = message.properties.get(prop.RETRY_TOPIC) or message.record.topic
@@ -71,7 +71,9 @@ class Returns:
             properties.pop(name, None)
         topic = names.retry_topic(self._group)
         body = message.record.body
-        packed = Packed(Message(topic, body, flag=message.flag), topic, body, properties, message.sys_flag, message.msg_id)
+        packed = Packed(
+            Message(topic, body, flag=message.flag), topic, body, properties, message.sys_flag, message.msg_id
+        )
         try:
             await self._sender.send(packed, SEND_BACK_TIMEOUT_S)
             return True

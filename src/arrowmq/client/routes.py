@@ -41,7 +41,7 @@ class Route:
                 publish += [MessageQueue(topic, name, index) for index in range(queue_data.write_queue_nums)]
         if data.order_topic_conf:
             publish = _ordered_queues(topic, data.order_topic_conf)
-        clusters = {broker.broker_name: broker.cluster for broker in data.broker_datas}
+        clusters = {broker.broker_name: broker.cluster or "" for broker in data.broker_datas}
         return cls(topic, tuple(publish), tuple(subscribe), addresses, clusters)
 
     @classmethod

@@ -1,7 +1,7 @@
 """The way of a packed message to a broker and of the receipt back: choice of the queue, attempts, fault avoidance.
 
-An attempt that failed is repeated on another broker if there is one, with the same message id, within the time given for
-all attempts together. What a broker refuses for good (a message too large, say) is not repeated.
+An attempt that failed is repeated on another broker if there is one, with the same message id, within the time given
+for all attempts together. What a broker refuses for good (a message too large, say) is not repeated.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class Sender:
             address = route.master(queue.broker_name)
             tried.append(queue.broker_name)
             if address is None:
-                causes.append(NoRoute(packed.topic, queue.broker_name, "Its master is gone; the route is asked for again"))
+                causes.append(
+                    NoRoute(packed.topic, queue.broker_name, "Its master is gone; the route is asked for again")
+                )
                 await session.refresh_route(packed.topic)
                 continue
             asked = monotonic()
@@ -143,7 +145,9 @@ class Sender:
             route = await session.route(topic, for_sending=True)
         session.watched.setdefault(topic, _nothing_more)
         if not route.publish_queues:
-            raise NoRoute(topic, session.options.namesrv[0], "It has no queue that may be written to (perm or no master)")
+            raise NoRoute(
+                topic, session.options.namesrv[0], "It has no queue that may be written to (perm or no master)"
+            )
         if session.producer_groups and not session.addresses() <= session.broker_versions.keys():
             session.spawn(session.heartbeat(), "first heartbeat")
         return route

@@ -68,7 +68,9 @@ class Session:
                 await self._await_namesrv()
         except TimeoutError as late:
             await self.close()
-            raise NamesrvUnreachable(self.options.namesrv, [late.__cause__ or late] * len(self.options.namesrv)) from late
+            raise NamesrvUnreachable(
+                self.options.namesrv, [late.__cause__ or late] * len(self.options.namesrv)
+            ) from late
         except BaseException:
             await self.close()
             raise
@@ -78,7 +80,7 @@ class Session:
     async def _await_namesrv(self) -> None:
         while True:
             try:
-                await self._ask_namesrv(Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": names.AUTO_CREATE_TOPIC}))
+                await self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": names.AUTO_CREATE_TOPIC})
                 return
             except Refused:
                 return  # it answered, that is what counts
@@ -101,7 +103,7 @@ class Session:
         await self.remoting.close()
 
     def check_usable(self) -> None:
-        """Fails with a sentence, instead of hanging, when a client is used before its start or where it does not live."""
+        """Fails with a sentence, instead of hanging, for a client that has not begun, has ended or lives elsewhere."""
         if self.is_closed:
             raise InvalidUse("this client is closed; make a new one")
         if self._loop is None:
@@ -120,6 +122,11 @@ class Session:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background work failed: %s", task.get_name(), exc_info=error)
+
+    def _question_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # it belongs to those who wait for the answer
 
     async def _every(self, interval_s: float, job: Callable[[], Awaitable[object]]) -> None:
         while True:
@@ -198,7 +205,9 @@ class Session:
             return answer
         raise NamesrvUnreachable(tried, causes)
 
-    async def ask_namesrv(self, code: int, ext: dict[str, str] | None = None, *, accept: tuple[int, ...] = ()) -> Command:
+    async def ask_namesrv(
+        self, code: int, ext: dict[str, str] | None = None, *, accept: tuple[int, ...] = ()
+    ) -> Command:
         return await self._ask_namesrv(Command.request(code, ext), accept=accept)
 
     # -- routes
@@ -224,8 +233,8 @@ class Session:
             request = self.spawn(self._find_route(topic, for_sending), f"route of {topic}")
             self._route_requests[topic] = request
             request.add_done_callback(lambda _: self._route_requests.pop(topic, None))
-            request.remove_done_callback(self._task_ended)  # its error belongs to those who wait for it
-            request.add_done_callback(lambda done: (self._tasks.discard(done), done.cancelled() or done.exception()))
+            request.remove_done_callback(self._task_ended)
+            request.add_done_callback(self._question_ended)
         return await asyncio.shield(request)
 
     async def _find_route(self, topic: str, for_sending: bool) -> Route:

@@ -148,7 +148,9 @@ class Transactions:
         message = ReceivedMessage(decode_record(call.body, check_crc=False), asked.get("bname", ""))
         group = message.properties.get(prop.PGROUP)
         if group != self._group:
-            log.warning("a broker asks about transaction %s of group %s, this is %s", message.msg_id, group, self._group)
+            log.warning(
+                "a broker asks about transaction %s of group %s, this is %s", message.msg_id, group, self._group
+            )
             return
         state = await self._state_of(message)
         log.info("transaction %s was asked about by %s: %s", message.msg_id, call.connection.peer_text, state.name)
