@@ -67,10 +67,11 @@ def main() -> int:
                     visit(SYSTEMS[name], chosen, pace, runs)
     path = report.write(RESULTS, rows, runs, about, pace)
     print(path.read_text())
-    failed = [
-        row.title
+    missing = [
+        f"{row.title} ({name})"
         for row in rows
-        if any(not runs.get(row.__name__, {}).get(s) for s in row.systems if s in options.systems)
+        for name in row.systems
+        if name in options.systems and not runs.get(row.__name__, {}).get(name)
     ]
     if missing:
         say(f"not measured: {'; '.join(missing)}")

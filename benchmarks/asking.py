@@ -72,8 +72,11 @@ class Asker:
 
     def stored(self, topic: str, queues: int) -> int:
         """How many messages the topic's queues have taken so far."""
-        answers = (self.ask(GET_MAX_OFFSET, topic=topic, queueId=queue) for queue in range(queues))
-        return sum(int(said["extFields"]["offset"]) for _, said, _ in answers)
+        return sum(self.stored_in(topic, queue) for queue in range(queues))
+
+    def stored_in(self, topic: str, queue: int) -> int:
+        _, said, _ = self.ask(GET_MAX_OFFSET, topic=topic, queueId=queue)
+        return int(said["extFields"]["offset"])
 
     def consumed(self, group: str, topic: str, queues: int) -> int:
         """How many messages of the topic the group has acknowledged."""

@@ -384,7 +384,7 @@ static int run_latency(char **a) {
             due += step;
         }
         flush(sender);
-        if (now > stop + 10000000000ll) return fprintf(stderr, "%lu of %lu came\n", (unsigned long)answered, (unsigned long)sent), 1;
+        if (now > stop + 30000000000ll) return fprintf(stderr, "%lu of %lu came\n", (unsigned long)answered, (unsigned long)sent), 1;
         struct timespec pause = {0, 0};
         int64_t left = due - now_ns();
         if (due >= stop) left = 10000000;

@@ -121,11 +121,12 @@ class RawPull(Row):
         topic = "Backlog"
         with closing(system.asker()) as asker:
             asker.create_topic(topic, QUEUES)
-            missing = pace.backlog - asker.stored(topic, QUEUES)
-            if missing > 0:
-                loads.raw_send(system, topic, connections=8, inflight=8, count=missing)
-        loads.raw_pull(system, topic, pace.backlog // 10)
-        return loads.raw_pull(system, topic, pace.backlog)
+            # Queue by queue as many: the generator goes round, and sends again what a busy broker refused.
+            while (missing := pace.backlog - asker.stored(topic, QUEUES)) > 0:
+                loads.raw_send(system, topic, connections=8, inflight=8, count=max(missing, 1000))
+            backlog = min(asker.stored_in(topic, queue) for queue in range(QUEUES)) * QUEUES
+        loads.raw_pull(system, topic, backlog // 10)
+        return loads.raw_pull(system, topic, backlog)
 
 
 class JavaPush(Row):
