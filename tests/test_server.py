@@ -1,0 +1,145 @@
+"""Goal: a node starts in order, serves on its ports, and stops with everything persisted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from arrowmq.config import ConfigError
+from arrowmq.remoting.client import RemotingClient
+from arrowmq.remoting.errors import ConnectFailed
+from arrowmq.remoting.server import ListenFailed
+from arrowmq.server import MAIN_PORT_ONLY, Node, build_node
+from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.frame import Command
+
+LOCAL = {"bindAddress": "127.0.0.1", "brokerName": "broker-a", "mappedFileSizeCommitLog": "1048576"}
+
+
+def free_port() -> int:
+    """A port with its VIP neighbour free, as far as one can know."""
+    while True:
+        with socket.socket() as main, socket.socket() as vip:
+            main.bind(("127.0.0.1", 0))
+            port: int = main.getsockname()[1]
+            try:
+                vip.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+            return port
+
+
+async def ask(address: str, code: int, ext: dict[str, str] | None = None) -> Command:
+    client = RemotingClient()
+    try:
+        return await client.invoke(address, Command.request(code, ext), 5)
+    finally:
+        await client.close()
+
+
+async def test_a_started_node_is_in_its_own_route(tmp_path: Path) -> None:
+    node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=0)
+    await node.start()
+    try:
+        answer = await ask(node.namesrv_address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+        (broker,) = json.loads(answer.body)["brokerDatas"]
+        assert (broker["brokerName"], broker["brokerAddrs"]) == ("broker-a", {"0": node.broker_address})
+        assert (await ask(node.broker_address, RequestCode.GET_BROKER_CONFIG)).code == 0
+    finally:
+        await node.stop()
+
+
+async def test_a_stopped_node_has_left_its_ports_and_kept_its_tables(tmp_path: Path) -> None:
+    node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=0)
+    await node.start()
+    addresses = [node.namesrv_address, node.broker_address]
+    await node.stop()
+    for address in addresses:
+        with pytest.raises(ConnectFailed):
+            await ask(address, RequestCode.GET_BROKER_CONFIG)
+    assert "TBW102" in json.loads((tmp_path / "config" / "topics.json").read_bytes())["topicConfigTable"]
+    await node.stop()  # a second time is no harm
+
+
+async def test_the_vip_port_serves_all_but_pulls(tmp_path: Path) -> None:
+    port = free_port()
+    node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=port)
+    await node.start()
+    try:
+        vip = f"127.0.0.1:{port - 2}"
+        assert (await ask(vip, RequestCode.GET_BROKER_CONFIG)).code == 0
+        for code in MAIN_PORT_ONLY:
+            answer = await ask(vip, code)
+            assert (answer.code, answer.remark) == (3, f" request type {int(code)} not supported")
+        assert (await ask(node.broker_address, RequestCode.PULL_MESSAGE)).code != 3
+    finally:
+        await node.stop()
+
+
+async def test_a_taken_vip_port_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    port = free_port()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port - 2))
+        other.listen()
+        node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=port)
+        await node.start()
+        await node.stop()
+
+
+async def test_a_taken_port_is_named_and_what_had_started_is_stopped(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=port)
+        with pytest.raises(ListenFailed, match=f"127.0.0.1:{port}: another program uses this port"):
+            await node.start()
+    again = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=0)
+    await again.start()  # the store is not locked any more
+    await again.stop()
+
+
+async def test_a_broker_waits_for_a_nameserver_that_comes_later(tmp_path: Path) -> None:
+    port = free_port()
+    broker = build_node(tmp_path / "b", {**LOCAL, "namesrvAddr": f"127.0.0.1:{port}"}, broker_port=0)
+    starting = asyncio.ensure_future(broker.start())
+    await asyncio.wait({starting}, timeout=0.2)
+    assert not starting.done()
+    namesrv = build_node(tmp_path / "n", LOCAL, namesrv_port=port)
+    await namesrv.start()
+    await starting
+    answer = await ask(namesrv.namesrv_address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+    assert answer.code == 0
+    await broker.stop()
+    answer = await ask(namesrv.namesrv_address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+    assert "stopped and unregistered" in (answer.remark or "")
+    await namesrv.stop()
+
+
+async def test_one_broker_registers_with_several_nameservers(tmp_path: Path) -> None:
+    first, second = (build_node(tmp_path / name, LOCAL, namesrv_port=0) for name in "ab")
+    await first.start()
+    await second.start()
+    addresses = f"{first.namesrv_address};{second.namesrv_address}"
+    broker = build_node(tmp_path / "c", {**LOCAL, "namesrvAddr": addresses}, broker_port=0)
+    await broker.start()
+    for namesrv in (first, second):
+        answer = await ask(namesrv.namesrv_address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+        assert answer.code == 0
+    for node in (broker, first, second):
+        await node.stop()
+
+
+def test_a_node_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="neither"):
+        Node()
+
+
+async def test_a_broker_without_a_nameserver_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(ConfigError, match="give it one with -n"):
+        await build_node(tmp_path, LOCAL, broker_port=0).start()
