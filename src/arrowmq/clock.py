@@ -73,7 +73,12 @@ class VirtualClock:
 
     async def sleep(self, delay_s: float) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.call_later(delay_s, lambda: woken.done() or woken.set_result(None))
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        timer = self.call_later(delay_s, wake)
         try:
             await woken
         finally:

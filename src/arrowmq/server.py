@@ -121,11 +121,8 @@ class Node:
         broker.open()
         self.broker = broker
         limits = replace(Limits(), idle_timeout_s=config.server_channel_max_idle_time_seconds)
-        fast_path = getattr(broker, "fast_path", None)
-        main = RemotingServer(broker.handlers, fast_path=fast_path, limits=limits, clock=self._clock)
-        vip = RemotingServer(
-            broker.handlers.without(MAIN_PORT_ONLY), fast_path=fast_path, limits=limits, clock=self._clock
-        )
+        main = RemotingServer(broker.handlers, limits=limits, clock=self._clock)
+        vip = RemotingServer(broker.handlers.without(MAIN_PORT_ONLY), limits=limits, clock=self._clock)
         self._servers = [main, vip]
         port = await main.start(config.bind_address, config.listen_port)
         if config.listen_port > VIP_OFFSET:
@@ -135,6 +132,7 @@ class Node:
                 log.warning("no VIP port, clients before 4.9 need vipChannelEnabled=false reason=%s", error.strerror)
         config.listen_port = port
         await broker.start(port)
+        main.fast_path = vip.fast_path = broker.fast_path
         await self._wait_for_registration(broker)
 
     async def _wait_for_registration(self, broker: Broker) -> None:

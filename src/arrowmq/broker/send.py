@@ -101,7 +101,7 @@ class SendService:
 
     def region(self) -> dict[str, str]:
         """What every answer to a send tells the client: where it is, and whether to trace."""
-        return {keys.MSG_REGION: self.config.region_id, keys.TRACE_ON: "true" if self.config.trace_on else "false"}
+        return region_of(self.config)
 
     # Checks
 
@@ -309,6 +309,10 @@ class SendService:
             return self._answer(await self.path.flushed(put), message_ids, request.queue_id, put, unique_id)
 
         return when_flushed()
+
+
+def region_of(config: BrokerConfig) -> dict[str, str]:
+    return {keys.MSG_REGION: config.region_id, keys.TRACE_ON: "true" if config.trace_on else "false"}
 
 
 def peer_address(connection: Connection) -> tuple[bytes, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from arrowmq.clock import Clock
@@ -119,6 +120,8 @@ class BrokerStats:
         self.messages_got = Item(now_ms)
         self.put_bytes = 0
         self.failed_puts = 0
+        # What counts by itself and is asked when somebody reads: (topic, queue id, messages, bytes) of puts
+        self.sources: list[Callable[[], Iterable[tuple[str, int, int, int]]]] = []
 
     def add(self, name: str, key: str, amount: int = 1, times: int = 1) -> None:
         items = self.items[name]
@@ -155,7 +158,14 @@ class BrokerStats:
     def get_missed(self) -> None:
         self.gets_missed.add(1)
 
+    def gather(self) -> None:
+        """Take in what the sources have counted since the last time."""
+        for source in self.sources:
+            for counted in source():
+                self.put(*counted)
+
     def sample(self) -> None:
+        self.gather()
         now_ms = self.clock.now_ms()
         for item in (self.puts, self.gets_found, self.gets_missed, self.messages_got):
             item.sample(now_ms)
@@ -164,6 +174,7 @@ class BrokerStats:
                 item.sample(now_ms)
 
     def find(self, name: str, key: str) -> Item | None:
+        self.gather()
         return self.items.get(name, {}).get(key)
 
     def per_second(self, name: str, key: str) -> float:
@@ -172,6 +183,7 @@ class BrokerStats:
         return 0.0 if item is None else item.window(self.clock.now_ms(), MINUTE_MS).per_second
 
     def rates(self, item: Item) -> list[float]:
+        self.gather()
         now_ms = self.clock.now_ms()
         return [item.window(now_ms, length_ms).per_second for length_ms in RATE_WINDOWS_MS]
 

@@ -29,7 +29,7 @@ class Listeners:
     def wants_every(self) -> bool:
         return bool(self._of_every)
 
-    def notify(self, queue: QueueTail, record: Record, hold_until: int) -> None:
+    def notify(self, queue: QueueTail, record: Record, code: int, hold_until: int) -> None:
         """Tell of the message just appended; with `hold_until`, once the log is flushed up to there."""
         if record.sys_flag & _TRANSACTION in (_PREPARED, _ROLLBACK):
             return
@@ -37,7 +37,7 @@ class Listeners:
             queue.topic,
             queue.queue_id,
             record.queue_offset + 1,
-            queue.last_code,
+            code,
             record.store_timestamp,
             record.properties_raw,
         )
@@ -45,6 +45,12 @@ class Listeners:
             self._held.append((hold_until, queue, facts))
         else:
             self._tell(queue, facts)
+
+    def tell(self, queue: QueueTail, store_timestamp: int, properties_raw: bytes) -> None:
+        """Tell of the message just appended to this queue, without holding it back."""
+        self._tell(
+            queue, (queue.topic, queue.queue_id, queue.next_offset, queue.last_code, store_timestamp, properties_raw)
+        )
 
     def release(self, flushed: int) -> None:
         while self._held and self._held[0][0] <= flushed:

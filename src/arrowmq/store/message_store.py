@@ -7,7 +7,8 @@ acknowledged and cannot be consumed. Under SYNC_FLUSH readers see a message, and
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,16 @@ from arrowmq.store.reading import Reader, store_timestamp_of
 from arrowmq.store.recovery import Recovery
 from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
 from arrowmq.store.retention import Retention
-from arrowmq.store.tail import NEEDS_INDEX_ROOM, NEEDS_QUEUE_ROOM, NEEDS_SEGMENT, append, dispatch_facts, index_words
+from arrowmq.store.tail import (
+    NEEDS_INDEX_ROOM,
+    NEEDS_QUEUE_ROOM,
+    NEEDS_SEGMENT,
+    append,
+    append_batch,
+    append_client_batch,
+    dispatch_facts,
+    index_words,
+)
 from arrowmq.wire.record import Record, RecordError, decode_record
 
 if TYPE_CHECKING:
@@ -151,25 +161,92 @@ class MessageStore:
         if refusal is not None:
             return refusal
         queue = self.consume_queues.get(batch[0].topic, batch[0].queue_id)
-        total = sum(self._size_of(record) for record in batch)
-        tail = self.commit_log.tail
+        now_ms = self.clock.now_ms()
+        with_crc = self.config.enabled_append_prop_crc
+
+        def write() -> tuple[int, int]:
+            return append_batch(self.commit_log.tail, queue.tail, self.index.tail, batch, now_ms, with_crc)
+
+        total = self._with_room(queue, write)
+        if isinstance(total, Put):
+            return total
+        return self._batch_done(queue, batch, batch[0], total, wait)
+
+    def put_client_batch(self, template: Record, data: bytes, *, wait: bool = True) -> Put:
+        """Append the messages of a client's batch body as it came from the wire: all or none, in one segment. The
+        template gives queue, hosts, flags and born time, and gets the place of the first message."""
+        refusal = self._refusal() or self._illegal(template)
+        if refusal is not None:
+            return refusal
+        queue = self.consume_queues.get(template.topic, template.queue_id)
+        now_ms = self.clock.now_ms()
+        config = self.config
+        counted = 0
+
+        def write() -> tuple[int, int]:
+            nonlocal counted
+            answer = append_client_batch(
+                self.commit_log.tail,
+                queue.tail,
+                self.index.tail,
+                template,
+                data,
+                now_ms,
+                config.enabled_append_prop_crc,
+                config.max_message_size,
+            )
+            counted = answer[1]
+            return answer
+
+        first_offset = queue.tail.next_offset
+        total = self._with_room(queue, write)
+        if isinstance(total, Put):
+            return total
+        told = queue.tail.watched or self._listeners.wants_every
+        records = self._records_of(queue, first_offset, counted) if told else []
+        return replace(self._batch_done(queue, records, template, total, wait), count=counted)
+
+    def _records_of(self, queue: ConsumeQueue, offset: int, count: int) -> list[Record]:
+        found = (self.record_at(entry.physical_offset) for entry in queue.entries(offset, count))
+        return [record for record in found if record is not None]
+
+    def _with_room(self, queue: ConsumeQueue, write: Callable[[], tuple[int, int]]) -> int | Put:
+        """Write a batch, making the room it says it lacks; its bytes, or the refusal."""
         try:
-            if total + 8 > self.config.mapped_file_size_commit_log:
-                return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the batch of {total} bytes does not fit into a segment")
-            if tail.view is None or tail.position + total + 8 > tail.size:
-                self.commit_log.roll()
-            self._reserve(queue, batch)
+            size, amount = write()
+            while size < 0:
+                if size == NEEDS_SEGMENT:
+                    if amount + 8 > self.config.mapped_file_size_commit_log:
+                        raise RecordError(f"the batch of {amount} bytes does not fit into a segment")
+                    self.commit_log.roll()
+                elif size == NEEDS_QUEUE_ROOM:
+                    queue.reserve(amount)
+                else:
+                    self.index.make_room(amount)
+                size, amount = write()
         except OutOfSpace as problem:
             return self._full(problem)
-        now_ms = self.clock.now_ms()
-        for record in batch:
-            size = self._append(queue, record, now_ms)
-            assert not isinstance(size, Put), "room for the whole batch was made before"
+        except RecordError as problem:
+            return Put(PutStatus.MESSAGE_ILLEGAL, reason=str(problem))
+        self._no_room = None
+        return size
+
+    def _batch_done(self, queue: ConsumeQueue, batch: list[Record], first: Record, total: int, wait: bool) -> Put:
+        if queue.tail.watched or self._listeners.wants_every:
+            end = self.appended if self.config.is_sync_flush else 0
+            for record in batch:
+                entry = queue.entry(record.queue_offset)
+                self._listeners.notify(queue.tail, record, 0 if entry is None else entry.tags_code, end)
         if self.config.is_sync_flush and wait:
             self._flusher.ask()
-        first = batch[0]
         return Put(
-            PutStatus.PUT_OK, first.physical_offset, total, first.queue_offset, now_ms, self.appended, len(batch)
+            PutStatus.PUT_OK,
+            first.physical_offset,
+            total,
+            first.queue_offset,
+            first.store_timestamp,
+            self.appended,
+            len(batch),
         )
 
     def _append(self, queue: ConsumeQueue, record: Record, now_ms: int) -> int | Put:
@@ -188,7 +265,7 @@ class MessageStore:
         self._no_room = None
         if tail.watched or self._listeners.wants_every:
             end = record.physical_offset + size if self.config.is_sync_flush else 0
-            self._listeners.notify(tail, record, end)
+            self._listeners.notify(tail, record, tail.last_code, end)
         return size
 
     def _make_room(self, missing: int, queue: ConsumeQueue, record: Record) -> None:
@@ -203,17 +280,6 @@ class MessageStore:
             self.index.make_room(len(index_words(keys, unique)))
         else:
             raise AssertionError(f"append asked for room of an unknown kind: {missing}")
-
-    def _reserve(self, queue: ConsumeQueue, batch: list[Record]) -> None:
-        """Room for all queue and index entries of a batch, so that no message of it fails half-way."""
-        queue.reserve(len(batch))
-        if self.index.tail.enabled:
-            words = 0
-            for record in batch:
-                _, keys, unique, _ = dispatch_facts(record.properties_raw)
-                words += len(index_words(keys, unique))
-            if words:
-                self.index.make_room(words)
 
     def _size_of(self, record: Record) -> int:
         topic_bytes = len(record.topic.encode())
@@ -376,6 +442,15 @@ class MessageStore:
     def add_listener(self, callback: Listener, *, every: bool = False) -> None:
         """Be called at each message of a watched queue, or of every queue, in the turn in which it becomes readable."""
         self._listeners.add(callback, every=every)
+
+    @property
+    def wants_every(self) -> bool:
+        """Whether a listener wants to hear of every message, watched or not."""
+        return self._listeners.wants_every
+
+    def tell(self, queue: QueueTail, properties_raw: bytes) -> None:
+        """Tell the listeners of the message just written to a watched queue past `put` (the broker's fast path)."""
+        self._listeners.tell(queue, self.commit_log.tail.last_store_timestamp, properties_raw)
 
     # Cold reads
 
