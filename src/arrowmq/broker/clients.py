@@ -264,7 +264,7 @@ class Clients:
         silent: dict[Connection, str] = {}
         for channels in self.producers.values():
             for channel in channels.values():
-                if now_ms - channel.last_update_ms > PRODUCER_EXPIRY_MS:
+                if now_ms - channel.last_update_ms > max(PRODUCER_EXPIRY_MS, self.config.channel_expired_timeout):
                     silent[channel.connection] = channel.client_id
         for group in self.consumers.values():
             for channel in group.channels.values():
