@@ -18,13 +18,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from arrowmq.wire.batch import decode_batch
 from arrowmq.wire.checksum import java_hash
-from arrowmq.wire.record import encode_record
-
-if TYPE_CHECKING:
-    from arrowmq.wire.record import Record
+from arrowmq.wire.record import Record, RecordError, encode_record
 
 ENTRY = struct.Struct(">qiq")
 INDEX_HEADER = struct.Struct(">qqqqii")
@@ -71,11 +68,13 @@ class QueueTail:
         "delays_ms",
         "dirty",
         "file_start",
+        "grow",
         "last_code",
         "limit",
         "max_physical",
         "next_offset",
         "queue_id",
+        "reserved",
         "topic",
         "topic_bytes",
         "view",
@@ -91,6 +90,8 @@ class QueueTail:
         self.view: memoryview | None = None
         self.file_start = 0
         self.limit = 0
+        self.reserved = 0  # entries below this queue offset have blocks, perhaps in the file that follows
+        self.grow: Callable[[], None] | None = None
         self.watched = False
         self.last_code = 0
         self.dirty = False
@@ -205,7 +206,7 @@ def append(
     size = len(data)
     if log.view is None or log.position + size + BLANK_BYTES > log.size:
         return NEEDS_SEGMENT
-    if is_queued and queue.next_offset * 20 - queue.file_start + 20 > queue.limit:
+    if is_queued and (queue.view is None or not has_queue_room(queue, 1)):
         return NEEDS_QUEUE_ROOM
     tags, keys, unique, delay = dispatch_facts(record.properties_raw)
     words = index_words(keys, unique) if index.enabled and transaction != _ROLLBACK else []
@@ -221,16 +222,105 @@ def append(
     return size
 
 
+def append_batch(
+    log: LogTail,
+    queue: QueueTail,
+    index: IndexTail,
+    records: list[Record],
+    store_timestamp: int,
+    with_crc: bool = False,
+) -> tuple[int, int]:
+    """Write messages of one queue, all or none, in one segment; their bytes, or which room is missing.
+
+    The second number is how many bytes, entries or words of room that takes.
+    """
+    total = words = queued = 0
+    for record in records:
+        transaction = record.sys_flag & _TRANSACTION
+        total += len(encode_record(record, with_record_crc=with_crc))
+        queued += transaction not in (_PREPARED, _ROLLBACK)
+        if index.enabled and transaction != _ROLLBACK:
+            _, keys, unique, _ = dispatch_facts(record.properties_raw)
+            words += len(index_words(keys, unique))
+    if log.view is None or log.position + total + BLANK_BYTES > log.size:
+        return NEEDS_SEGMENT, total
+    if not has_queue_room(queue, queued):
+        return NEEDS_QUEUE_ROOM, queued
+    if queue.view is None:
+        if queue.grow is None:
+            return NEEDS_QUEUE_ROOM, queued
+        queue.grow()
+    if words and not has_index_room(index, words):
+        return NEEDS_INDEX_ROOM, words
+    for record in records:
+        if append(log, queue, index, record, store_timestamp, with_crc) <= 0:
+            raise RuntimeError("room for the whole batch was made, and yet it is missing")
+    return total, len(records)
+
+
+def append_client_batch(
+    log: LogTail,
+    queue: QueueTail,
+    index: IndexTail,
+    template: Record,
+    data: bytes,
+    store_timestamp: int,
+    with_crc: bool = False,
+    max_body: int = 0x7FFFFFFF,
+) -> tuple[int, int]:
+    """Write the messages of a client's batch body, each with the template's queue, hosts and flags; as `append_batch`.
+
+    Of the answer's two numbers the second is the count of messages.
+    """
+    records = []
+    for flag, body, properties in decode_batch(data):
+        if len(body) > max_body:
+            raise RecordError(f"a message of the batch has {len(body)} bytes, {max_body} are allowed")
+        records.append(
+            Record(
+                template.topic,
+                body,
+                properties,
+                template.queue_id,
+                flag,
+                sys_flag=template.sys_flag,
+                born_timestamp=template.born_timestamp,
+                born_host=template.born_host,
+                store_host=template.store_host,
+                reconsume_times=template.reconsume_times,
+                prepared_transaction_offset=template.prepared_transaction_offset,
+            )
+        )
+    if not records:
+        raise RecordError("a batch needs at least one message")
+    answer = append_batch(log, queue, index, records, store_timestamp, with_crc)
+    if answer[0] > 0:
+        template.queue_offset = records[0].queue_offset
+        template.physical_offset = records[0].physical_offset
+        template.store_timestamp = store_timestamp
+    return answer
+
+
+def has_queue_room(queue: QueueTail, count: int) -> bool:
+    at = queue.next_offset * 20 - queue.file_start
+    return at >= 0 and (at + 20 * count <= queue.limit or queue.next_offset + count <= queue.reserved)
+
+
 def has_index_room(index: IndexTail, words: int) -> bool:
     if index.count + words <= index.limit:
         return True
-    return index.limit >= index.max_entries and index.next_is_ready
+    return index.limit >= index.max_entries and index.limit > 0 and index.next_is_ready
 
 
 def put_entry(log: LogTail, queue: QueueTail, physical_offset: int, size: int, code: int) -> None:
     """The next entry of a queue; its room must be there."""
-    assert queue.view is not None
-    ENTRY.pack_into(queue.view, queue.next_offset * 20 - queue.file_start, physical_offset, size, code)
+    at = queue.next_offset * 20 - queue.file_start
+    if (queue.view is None or not 0 <= at <= queue.limit - 20) and queue.grow is not None:
+        queue.grow()
+        at = queue.next_offset * 20 - queue.file_start
+    if queue.view is None or not 0 <= at <= queue.limit - 20:
+        raise ValueError("the queue has no room for an entry")
+    ENTRY.pack_into(queue.view, at, physical_offset, size, code)
     queue.next_offset += 1
     queue.max_physical = physical_offset + size
     queue.last_code = code
@@ -244,8 +334,9 @@ def put_key(index: IndexTail, hash_of_key: int, physical_offset: int, store_time
     if index.count >= index.max_entries and index.roll is not None:
         index.roll()
     view = index.view
-    assert view is not None
     number = index.count
+    if view is None or number >= index.max_entries or number >= index.limit:
+        raise ValueError("the index has no room for an entry")
     slot_at = 40 + 4 * (hash_of_key % index.slots)
     previous = INT.unpack_from(view, slot_at)[0]
     if previous <= 0 or previous > number:

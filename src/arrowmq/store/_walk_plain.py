@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, Protocol
 
-from arrowmq.store._tail_plain import LogTail, QueueTail, dispatch_facts, index_words, tags_code
+from arrowmq.store._tail_plain import IndexTail, LogTail, QueueTail, dispatch_facts, index_words, tags_code
 from arrowmq.wire.checksum import crc32
 
 END_OF_BUFFER = 0
@@ -59,6 +59,8 @@ class Sink(Protocol):
     """Where dispatched records go."""
 
     log: LogTail
+    index: IndexTail
+    entries_restored: int
 
     def queue(self, topic: bytes, queue_id: int) -> QueueTail | None:
         """The queue of a record; None if its entries are not wanted."""

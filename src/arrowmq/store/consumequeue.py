@@ -37,6 +37,7 @@ class ConsumeQueue:
         self.file_bytes = file_bytes
         self.segments: list[Segment] = []
         self.tail = QueueTail(topic, queue_id)
+        self.tail.grow = self.make_room
         self._min_bytes = 0
         self._checked_min = -1
 
@@ -138,6 +139,7 @@ class ConsumeQueue:
             length = min(end, segment.end) - at
             segment.allocate(at - segment.start, length)
             at += length
+        self.tail.reserved = end // ENTRY_BYTES
 
     def _create(self, start: int) -> Segment:
         self._disk.make_folder(self.folder)
@@ -161,6 +163,7 @@ class ConsumeQueue:
             segment.view[:length] = FILLER * (length // ENTRY_BYTES)
         self.tail.next_offset = queue_offset
         self.tail.attach(None, 0, 0)
+        self.tail.reserved = 0
         self._min_bytes = queue_offset * ENTRY_BYTES
 
     def restore(self, log: LogTail, queue_offset: int, physical_offset: int, size: int, code: int) -> bool:
@@ -283,6 +286,7 @@ class ConsumeQueue:
         last = self.entry(keep - 1)
         self.tail.max_physical = 0 if last is None or last.size == 0x7FFFFFFF else last.physical_offset + last.size
         self.tail.attach(None, 0, 0)
+        self.tail.reserved = 0
         return before - keep
 
     def delete_expired(self, min_physical: int) -> int:
@@ -299,6 +303,7 @@ class ConsumeQueue:
 
     def destroy(self) -> None:
         self.tail.attach(None, 0, 0)
+        self.tail.reserved = 0
         for segment in self.segments:
             segment.delete()
         self.segments = []

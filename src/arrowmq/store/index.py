@@ -76,6 +76,7 @@ class Index:
         self._config = config
         self._clock = clock
         self._next: IndexFile | None = None
+        self._first_limit = 0  # entries with blocks in the file created last
         self.files: list[IndexFile] = []
         self.full: list[IndexFile] = []  # full files the flush thread has still to force
         self.tail = IndexTail(self._roll)
@@ -90,8 +91,8 @@ class Index:
             actual = path.stat().st_size
             if actual != size:
                 raise StoreDamaged(
-                    f"{path} has {actual} bytes, but index files are configured for {size} (maxHashSlotNum "
-                    "and maxIndexNum): set what this store was written with, or delete the index folder and it is built anew"
+                    f"{path} has {actual} bytes, configured are {size} (maxHashSlotNum, maxIndexNum): set what this "
+                    "store was written with, or delete the index folder and it is built anew"
                 )
         self.files = [self._file(path, writable) for path in names]
         if self.files and writable:
@@ -112,12 +113,12 @@ class Index:
         """Blocks for so many more entries; raises OutOfSpace and changes nothing if the disk is full."""
         tail = self.tail
         if not self.files:
-            self._start(self._create(), None)
+            self._start(self._create(words), None)
         while not has_index_room(tail, words):
             if tail.limit < tail.max_entries:
                 self._allocate(words)
             else:
-                self._next = self._create()
+                self._next = self._create(words)
                 tail.next_is_ready = True
 
     def _allocate(self, words: int) -> None:
@@ -129,7 +130,8 @@ class Index:
         file.segment.allocate(file.entries_at + 20 * start, 20 * (limit - start))
         tail.limit = limit
 
-    def _create(self) -> IndexFile:
+    def _create(self, words: int) -> IndexFile:
+        """A new file with blocks for its slots and its first entries."""
         self._disk.make_folder(self.folder)
         now_ms = self._clock.now_ms()
         while True:
@@ -139,7 +141,8 @@ class Index:
                 break
             now_ms += 1
         slots_end = HEADER_BYTES + 4 * self._config.max_hash_slot_num
-        self._disk.create(path, self._config.index_file_bytes, slots_end)
+        self._first_limit = min(self._config.max_index_num, 1 + words + ALLOCATION_ENTRIES)
+        self._disk.create(path, self._config.index_file_bytes, slots_end + 20 * self._first_limit)
         return self._file(path)
 
     def _start(self, file: IndexFile, before: IndexFile | None) -> None:
@@ -149,24 +152,29 @@ class Index:
             INDEX_HEADER.pack_into(file.segment.view, 0, end_timestamp, end_timestamp, end_physical, end_physical, 0, 1)
         self.files.append(file)
         self._attach(file)
+        self.tail.limit = self._first_limit
 
     def _roll(self) -> None:
         before = self.files[-1]
-        file = self._next or self._create()
+        file = self._next or self._create(0)
         self._next = None
         self.full.append(before)
         self._start(file, before)
-        self._allocate(64)
 
     def restore(self, topic: bytes, words: list[bytes], physical_offset: int, store_timestamp: int) -> None:
         """Index a record read from the log, unless it is indexed already."""
         tail = self.tail
-        if not tail.enabled or not words or (self.files and physical_offset <= tail.end_physical and tail.count > 1):
+        if not tail.enabled or not words or self._has(physical_offset):
             return
         if not has_index_room(tail, len(words)):
             self.make_room(len(words))
         for word in words:
             put_key(tail, key_hash(topic + b"#" + word), physical_offset, store_timestamp)
+
+    def _has(self, physical_offset: int) -> bool:
+        """Records are indexed in log order, so all up to the newest one are."""
+        tail = self.tail
+        return physical_offset <= tail.end_physical and (tail.count > 1 or tail.end_physical > 0)
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> list[int]:
         """Physical offsets, newest file first, in the order found."""
