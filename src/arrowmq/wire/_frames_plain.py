@@ -107,6 +107,12 @@ def encode_frame(command: Command) -> bytes:
 
 def encode_head(command: Command, body_length: int) -> bytes:
     """The frame of a command up to its body, for bodies that are written piece by piece."""
+    for name, value in command.ext.items():
+        # A Go client drops the connection over an ext value that is no string.
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise FrameError(f"the ext field {name!r} holds {value!r}, and only text can be sent")
+    if body_length < 0:
+        raise FrameError(f"a body of {body_length} bytes does not exist")
     if command.serialize_type == SERIALIZE_JSON:
         header = _encode_json(command)
     elif command.serialize_type == SERIALIZE_ROCKETMQ:
@@ -199,6 +205,8 @@ _encoder = msgspec.json.Encoder()
 
 
 def _encode_json(command: Command) -> bytes:
+    for name in ("code", "flag", "opaque", "version"):
+        _int32(getattr(command, name), name)
     fields: dict[str, Any] = {"code": command.code}
     if command.ext:
         fields["extFields"] = command.ext
