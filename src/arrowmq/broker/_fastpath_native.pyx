@@ -14,7 +14,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from arrowmq.store._tail_native cimport IndexTail, LogTail, QueueTail, RecordFields, append_fields, record_bytes
+from arrowmq.store._tail_native cimport (
+    Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, count_words, find_facts, index_has_room, record_bytes
+)
 
 
 # --- reading a request header in place ---------------------------------------------------------------------------
@@ -742,7 +744,8 @@ cdef class FastPath:
         """All items or none: sizes are added up first, and a batch that does not fit goes the general way."""
         cdef const uint8_t* at = request.body.data
         cdef const uint8_t* end = at + request.body.size
-        cdef int64_t total = 0, size, first_queue_offset = queue.next_offset
+        cdef Facts facts
+        cdef int64_t total = 0, words = 0, size, first_queue_offset = queue.next_offset
         cdef int64_t physical = self.log.start + self.log.position
         cdef int count = 0
         cdef Text item
@@ -750,14 +753,16 @@ cdef class FastPath:
             if not batch_item(at, end, fields, &item):
                 return 0
             total += record_bytes(fields, self.with_crc)
+            find_facts(fields.properties, fields.properties_length, &facts)
+            words += count_words(&facts)
             count += 1
             at += item.size
         if count == 0 or self.log.position + total + 8 > self.log.size:
             return 0
         if (queue.next_offset + count) * 20 - queue.file_start > queue.limit:
             return 0
-        if self.index.enabled and self.index.count + count * 8 > self.index.limit:
-            return 0                     # near the end of an index file, with many keys: let the general path count
+        if self.index.enabled and words and not index_has_room(self.index, words):
+            return 0
         at = request.body.data
         cdef int64_t sizes[MAX_BATCH]
         if count > MAX_BATCH:

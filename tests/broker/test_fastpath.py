@@ -1,0 +1,251 @@
+"""The short way of a send is a shortcut: with it and without it the same bytes are answered and the same files left."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from arrowmq import native
+from arrowmq.broker import Broker, BrokerConfig
+from arrowmq.clock import VirtualClock
+from arrowmq.remoting.server import RemotingServer
+from arrowmq.wire.batch import encode_batch
+from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+
+START_MS = 1_790_000_000_000
+SETTINGS = {
+    "brokerIP1": "127.0.0.1",
+    "brokerName": "broker-a",
+    "mappedFileSizeCommitLog": str(1 << 18),
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+}
+CLIENT = "127.0.0.9"
+TOPICS = ("Orders", "Payments", "a-topic_with|every%letter")
+ODD_PROPERTIES = (
+    "DELAY\x011\x02", "TAGS\x01tag\x02TAGS\x01other\x02", "TAGS\x01\x02", "CLUSTER\x01elsewhere\x02", "TAGS",
+    "\x01\x02",
+    "MSG_REGION\x01r\x02TRACE_ON\x01false\x02", "POP_CK\x01x\x02", "name\x01a\x01b\x02", "fruit\x01grüß\x02",
+    "TRAN_MSG\x01false\x02", "KEYS\x01" + "k " * 200 + "\x02", "TIMER_DELIVER_MS\x01x\x02", "no-end\x01value",
+    "__CRC32#\x010123456789\x02", 'quote\x01"\\\x02', "INNER_NUM\x013\x02", "WAIT\x01false\x02",
+    "__SHARDINGKEY\x01s\x02",
+)  # fmt: skip
+
+
+def properties_of(dice: random.Random, number: int) -> str:
+    text = f"UNIQ_KEY\x01{number:032X}\x02"
+    if dice.random() < 0.6:
+        text += f"KEYS\x01order-{number} customer-{number % 7}\x02"
+    if dice.random() < 0.6:
+        text += f"TAGS\x01{dice.choice(('created', 'paid', 'shipped'))}\x02"
+    if dice.random() < 0.3:
+        text = f"region\x01north\x02WAIT\x01true\x02{text}"
+    if dice.random() < 0.2:
+        text += dice.choice(ODD_PROPERTIES)
+    return text
+
+
+def ext_of(dice: random.Random, number: int, *, batch: bool) -> dict[str, str]:
+    ext = {
+        "a": "producers", "b": dice.choice(TOPICS), "c": "TBW102", "d": "4", "e": str(dice.randrange(4)), "f": "0",
+        "g": str(START_MS + number), "h": str(dice.choice((0, 7, -1))), "i": properties_of(dice, number), "j": "0",
+        "k": "false", "l": "16", "m": "true" if batch else "false", "n": "broker-a",
+    }  # fmt: skip
+    if dice.random() < 0.15:
+        name, value = dice.choice(
+            (
+                ("e", "99"), ("e", "x"), ("f", "1"), ("f", "4"), ("f", "769"), ("g", ""), ("h", "12345678901"),
+                ("j", "2"),
+                ("k", "true"), ("b", "SCHEDULE_TOPIC_XXXX"), ("b", "%RETRY%nobody"), ("b", "no/topic"), ("ns", "space"),
+                ("d", "many"), ("m", "TRUE"), ("l", "-1"),
+            )
+        )  # fmt: skip
+        ext[name] = value
+    if dice.random() < 0.1:
+        del ext[dice.choice("acdhjklmn")]
+    return ext
+
+
+def batch_of(dice: random.Random, number: int) -> bytes:
+    items = [
+        (index, dice.randbytes(dice.randrange(1, 80)), properties_of(dice, number * 1000 + index).encode())
+        for index in range(dice.randrange(1, 12))
+    ]
+    body = bytearray(encode_batch(items))
+    if dice.random() < 0.15:
+        body[dice.randrange(min(len(body), 40))] ^= 1 << dice.randrange(8)
+    return bytes(body)
+
+
+def frames_of(seed: int, count: int) -> list[bytes]:
+    """Ordinary sends for the most part, in both header forms, with odd ones and other requests between them."""
+    dice = random.Random(seed)
+    frames = []
+    for number in range(1, count + 1):
+        is_batch = dice.random() < 0.25
+        if dice.random() < 0.1:
+            ext = {"topic": "Orders", "queueId": "0"}
+            command = Command.request(RequestCode.GET_MAX_OFFSET, ext, opaque=number)
+        else:
+            code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
+            body = batch_of(dice, number) if is_batch else dice.randbytes(dice.randrange(0, 900))
+            command = Command.request(code, ext_of(dice, number, batch=is_batch), body, opaque=number)
+            if dice.random() < 0.1:
+                command.flag = 2
+        command.serialize_type = dice.randrange(2)
+        frames.append(encode_frame(command))
+    return frames
+
+
+class Talk:
+    """A client with a fixed address and port, so that both runs write the same born host."""
+
+    def __init__(self, local_port: int) -> None:
+        self.local_port = local_port
+
+    async def __aenter__(self) -> Talk:
+        return self
+
+    async def connect(self, port: int) -> None:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no TIME_WAIT
+        sock.bind((CLIENT, self.local_port))
+        self.local_port = sock.getsockname()[1]
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        self.reader, self.writer = await asyncio.open_connection(sock=sock)
+
+    async def answers(self, chunks: list[bytes], last_opaque: int) -> dict[int, bytes]:
+        """Send the chunks; the answers' frames by opaque, until the one to the closing request is there."""
+
+        async def send() -> None:
+            for chunk in chunks:
+                self.writer.write(chunk)
+                await self.writer.drain()
+
+        sending = asyncio.ensure_future(send())
+        answers: dict[int, bytes] = {}
+        splitter = FrameSplitter()
+        while last_opaque not in answers:
+            data = await self.reader.read(1 << 16)
+            assert data, "the broker closed the connection"
+            for command in splitter.feed(data):
+                answers[command.opaque] = encode_frame(command)
+        await sending
+        return answers
+
+    async def __aexit__(self, *error: object) -> None:
+        self.writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+class Outcome:
+    def __init__(
+        self, answers: dict[int, bytes], files: dict[str, bytes], port: int, local_port: int, taken: int
+    ) -> None:
+        self.answers = answers
+        self.files = files
+        self.port = port
+        self.local_port = local_port
+        self.taken = taken
+
+
+async def run(
+    root: Path, frames: list[bytes], chunks: list[bytes], *, short: bool, like: Outcome | None = None
+) -> Outcome:
+    clock = VirtualClock(START_MS)
+    config = BrokerConfig.from_properties({**SETTINGS, "listenPort": str(like.port if like else 0)})
+    broker = Broker(config, root, clock)
+    broker.open()
+    server = RemotingServer(broker.handlers, clock=clock)
+    port = await server.start("127.0.0.1", like.port if like else 0)
+    await broker.start(port)
+    taken = 0
+    try:
+        if short:
+            assert broker.fast_path is not None
+            server.fast_path = broker.fast_path
+        async with Talk(like.local_port if like else 0) as talk:
+            await talk.connect(port)
+            answers = await talk.answers(chunks, len(frames) + 1)
+        if broker.fast_path is not None:
+            taken = broker.fast_path.taken_messages
+    finally:
+        await server.close()
+        await broker.stop()
+    files = {
+        str(path.relative_to(root)): path.read_bytes()
+        for folder in ("commitlog", "consumequeue", "index")
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file()
+    }
+    return Outcome(answers, files, port, talk.local_port, taken)
+
+
+def closing(frames: list[bytes]) -> bytes:
+    last = Command.request(RequestCode.GET_MAX_OFFSET, {"topic": "Orders", "queueId": "0"}, opaque=len(frames) + 1)
+    return encode_frame(last)
+
+
+def cut(data: bytes, dice: random.Random) -> list[bytes]:
+    """The stream in pieces that end anywhere."""
+    pieces, at = [], 0
+    while at < len(data):
+        size = dice.choice((1, 7, 300, 5000, 60000))
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_the_short_way_and_the_general_path_answer_and_store_the_same_bytes(tmp_path: Path, seed: int) -> None:
+    """A random stream of sends, cut anywhere, goes to two brokers of which one has no short way."""
+    frames = frames_of(seed, 600)
+    chunks = cut(b"".join(frames) + closing(frames), random.Random(seed + 1000))
+    general = await run(tmp_path / "general", frames, chunks, short=False)
+    short = await run(tmp_path / "short", frames, chunks, short=native_is_there(), like=general)
+    assert general.answers == short.answers
+    assert general.files.keys() == short.files.keys()
+    for name, data in general.files.items():
+        assert data == short.files[name], name
+    assert general.taken == 0
+    if native_is_there():
+        assert short.taken > len(frames) // 3, "most frames are ordinary and must have gone the short way"
+
+
+def native_is_there() -> bool:
+    from arrowmq.broker.fastpath import _fastpath
+
+    return native.is_native(_fastpath)
+
+
+async def test_what_went_the_short_way_is_counted_like_any_message(tmp_path: Path) -> None:
+    """Statistics take in the short way's counts when they are read."""
+    frames = frames_of(77, 200)
+    chunks = [b"".join(frames) + closing(frames)]
+    clock = VirtualClock(START_MS)
+    totals = []
+    for short in (False, True):
+        broker = Broker(BrokerConfig.from_properties({**SETTINGS, "listenPort": "0"}), tmp_path / str(short), clock)
+        broker.open()
+        server = RemotingServer(broker.handlers, clock=clock)
+        await broker.start(await server.start("127.0.0.1", 0))
+        if short:
+            server.fast_path = broker.fast_path
+        async with Talk(0) as talk:
+            await talk.connect(server.port)
+            await talk.answers(chunks, len(frames) + 1)
+        broker.stats.gather()
+        totals.append((broker.stats.puts.total, {t: broker.stats.find("TOPIC_PUT_NUMS", t).total for t in TOPICS}))
+        await server.close()
+        await broker.stop()
+    assert totals[0] == totals[1]
+    assert totals[0][0] > 100
