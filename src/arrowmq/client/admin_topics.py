@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from arrowmq.client import names
@@ -19,7 +20,10 @@ from arrowmq.wire.bodies import (
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.message import MessageQueue
 
+log = logging.getLogger("arrowmq.client")
+
 PERM_READ_WRITE = 6
+ROUTE_WAIT_S = 5.0
 
 
 class TopicAdmin(ClusterAdmin):
@@ -55,8 +59,31 @@ class TopicAdmin(ClusterAdmin):
             order=order,
             attributes=joined(changes),
         )
-        for address in (await self.targets(cluster, broker)).values():
+        targets = await self.targets(cluster, broker)
+        for address in targets.values():
             await self.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+        await self._await_route(self.namespace.wrap(topic), set(targets.values()))
+
+    async def _await_route(self, topic: str, addresses: set[str]) -> None:
+        """Brokers tell the NameServers a moment later; whoever creates a topic wants to use it at once."""
+        deadline = self.session.clock.monotonic() + ROUTE_WAIT_S
+        pause_s = 0.005
+        while True:
+            route = await self.session.fetch_route(topic)
+            known = (
+                set()
+                if route is None
+                else {address for by_id in route.addresses.values() for address in by_id.values()}
+            )
+            if addresses <= known:
+                return
+            if self.session.clock.monotonic() > deadline:
+                log.warning(
+                    "topic %s is created, but the NameServer does not show it on all of %s yet", topic, addresses
+                )
+                return
+            await self.session.clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.25)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Remove the topic from every broker and from the NameServers. Its messages are gone."""

@@ -34,7 +34,9 @@ from arrowmq.wire.message import MessageQueue
 log = logging.getLogger("arrowmq.client")
 
 REBALANCE_INTERVAL_S = 20.0
-REBALANCE_SOON_S = 1.0
+#: After a round that left something open, doubling to a second: a topic that is about to be created is found quickly.
+REBALANCE_SOON_S = 0.05
+REBALANCE_SOON_LIMIT_S = 1.0
 COMMIT_INTERVAL_S = 5.0
 COMPLAIN_AGAIN_AFTER_S = 60.0
 
@@ -78,6 +80,7 @@ class GroupMember:
         self.started_ms = session.clock.now_ms()
         self.is_suspended = False
         self._is_unbalanced = False
+        self._open_rounds = 0
         self._wake = asyncio.Event()
         self._balancing = asyncio.Lock()
         self._complained: dict[MessageQueue, float] = {}
@@ -186,8 +189,9 @@ class GroupMember:
 
     async def _rebalance_loop(self) -> None:
         while True:
-            wait_s = REBALANCE_SOON_S if self._is_unbalanced else REBALANCE_INTERVAL_S
-            await self._sleep_or_wake(wait_s)
+            self._open_rounds = self._open_rounds + 1 if self._is_unbalanced else 0
+            soon_s = min(REBALANCE_SOON_S * 2 ** min(self._open_rounds, 10), REBALANCE_SOON_LIMIT_S)
+            await self._sleep_or_wake(soon_s if self._is_unbalanced else REBALANCE_INTERVAL_S)
             self._wake.clear()
             if not self.is_suspended:
                 await self.rebalance()

@@ -30,6 +30,9 @@ log = logging.getLogger("arrowmq.client")
 ANSWERS = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 PAUSE_AFTER_ERROR_S = 1.0
 PAUSE_AFTER_FLOW_CONTROL_S = 0.02
+QUICK_ANSWER_MS = 100
+QUICK_ANSWERS_ALLOWED = 20
+QUICK_ANSWER_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Lock(Enum):
 
 class PulledQueue:
     __slots__ = (
+        "_quick_answers",
         "_resume",
         "_room",
         "committed",
@@ -120,6 +124,7 @@ class PulledQueue:
         self.wanted_broker_id = 0
         self.last_pull_ms = 0
         self.last_consume_ms = 0
+        self._quick_answers = 0
         self.task: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._resume: asyncio.Future[None] | None = None
@@ -225,9 +230,10 @@ class PulledQueue:
             return 0.0
         self.next_offset = next_offset
         self.process_queue.skip_to(next_offset)
-        # An old broker may answer "nothing new" at once instead of holding the pull.
-        quick = member.session.clock.now_ms() - self.last_pull_ms < 100
-        return 0.1 if quick and answer.code == ResponseCode.PULL_NOT_FOUND else 0.0
+        # A broker may answer "nothing new" at once instead of holding the pull (longPollingEnable=false): do not spin.
+        is_quick = member.session.clock.now_ms() - self.last_pull_ms < QUICK_ANSWER_MS
+        self._quick_answers = self._quick_answers + 1 if is_quick else 0
+        return QUICK_ANSWER_PAUSE_S if self._quick_answers > QUICK_ANSWERS_ALLOWED else 0.0
 
     def _request(self, broker_id: int) -> Command:
         member, pulling = self.member, self.member.pulling

@@ -109,6 +109,10 @@ class Sender:
                 )
             except (Unreachable, TimedOut, Refused) as failure:
                 causes.append(failure)
+                if route.is_template and isinstance(failure, Refused):
+                    # The topic exists by now, and not as the template said: ask how it is.
+                    session.routes.pop(packed.topic, None)
+                    continue
                 await self._failed(packed.topic, queue.broker_name, failure, attempt)
                 continue
             if self.faults is not None:

@@ -1,0 +1,49 @@
+"""The clusters that the client's tests run against.
+
+`cluster` is the NameServer address of ArrowMQ in this process, or of the cluster that ARROWMQ_TEST_NAMESRV names: the
+tests are the same for both. Tests that stop and break servers have a broker of their own (`arrowmq_broker`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from arrowmq.testing import BrokerThread
+
+pytest_plugins = ["arrowmq.testing.plugin"] if os.environ.get("ARROWMQ_TEST_PLUGIN") else []
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    external = os.environ.get("ARROWMQ_TEST_NAMESRV")
+    if external:
+        yield external
+        return
+    with BrokerThread(settings={"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}) as broker:
+        yield broker.namesrv
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"client_test_{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def group() -> str:
+    return f"client_group_{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(autouse=True)
+async def nothing_is_left_behind() -> AsyncIterator[None]:
+    """After a test no task of it runs on: a leaked one would work on in the user's program."""
+    before = asyncio.all_tasks()
+    yield
+    for _ in range(10):
+        await asyncio.sleep(0)
+    left = [task for task in asyncio.all_tasks() - before if task is not asyncio.current_task()]
+    assert [] == [task.get_name() for task in left]
