@@ -619,7 +619,10 @@ cdef int64_t room_for(LogTail log, QueueTail queue, IndexTail index, int64_t siz
     return 0
 
 
-def append_batch(LogTail log, QueueTail queue, IndexTail index, list records, int64_t store_timestamp, bint with_crc=False):
+def append_batch(
+    LogTail log, QueueTail queue, IndexTail index, list records, int64_t store_timestamp, bint with_crc=False,
+    int64_t max_body=0x7FFFFFFF,
+):
     """Write messages of one queue, all or none, in one segment; their bytes, or which room is missing.
 
     The second number is how many bytes, entries or words of room that takes.
@@ -631,6 +634,10 @@ def append_batch(LogTail log, QueueTail queue, IndexTail index, list records, in
     for record in records:
         take_fields(record, queue, store_timestamp, held, &fields)
         check_fields(&fields, with_crc)
+        if held.topic is not queue.topic_bytes or fields.queue_id != queue.queue_id:
+            raise RecordError("the messages of a batch are of one queue")
+        if fields.body_length > max_body:
+            raise RecordError(f"a message of the batch has {fields.body_length} bytes, {max_body} are allowed")
         total += record_bytes(&fields, with_crc)
         queued += 1 if is_queued(fields.sys_flag) else 0
         if index.enabled and (fields.sys_flag & 0xC) != 0xC:

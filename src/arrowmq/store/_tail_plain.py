@@ -229,6 +229,7 @@ def append_batch(
     records: list[Record],
     store_timestamp: int,
     with_crc: bool = False,
+    max_body: int = 0x7FFFFFFF,
 ) -> tuple[int, int]:
     """Write messages of one queue, all or none, in one segment; their bytes, or which room is missing.
 
@@ -237,6 +238,10 @@ def append_batch(
     total = words = queued = 0
     for record in records:
         transaction = record.sys_flag & _TRANSACTION
+        if record.topic != queue.topic or record.queue_id != queue.queue_id:
+            raise RecordError("the messages of a batch are of one queue")
+        if len(record.body) > max_body:
+            raise RecordError(f"a message of the batch has {len(record.body)} bytes, {max_body} are allowed")
         total += len(encode_record(record, with_record_crc=with_crc))
         queued += transaction not in (_PREPARED, _ROLLBACK)
         if index.enabled and transaction != _ROLLBACK:
@@ -274,8 +279,6 @@ def append_client_batch(
     """
     records = []
     for flag, body, properties in decode_batch(data):
-        if len(body) > max_body:
-            raise RecordError(f"a message of the batch has {len(body)} bytes, {max_body} are allowed")
         records.append(
             Record(
                 template.topic,
@@ -293,7 +296,7 @@ def append_client_batch(
         )
     if not records:
         raise RecordError("a batch needs at least one message")
-    answer = append_batch(log, queue, index, records, store_timestamp, with_crc)
+    answer = append_batch(log, queue, index, records, store_timestamp, with_crc, max_body)
     if answer[0] > 0:
         template.queue_offset = records[0].queue_offset
         template.physical_offset = records[0].physical_offset

@@ -1,9 +1,10 @@
 # cython: language_level=3
 """Walking the log record by record: the native form of `_walk_plain`, which says what a sound record is."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from arrowmq.store._crc32 cimport arrowmq_crc32
 from arrowmq.store._tail_native cimport (
@@ -294,5 +295,77 @@ def walk(view, int64_t position, int64_t end, int64_t start, int checks, sink=No
                 newest = time
             records += 1
             position += size
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef inline void put32(uint8_t *at, int64_t value) noexcept nogil:
+    cdef uint32_t big = ARROWMQ_WALK_SWAP32(<uint32_t>value)
+    memcpy(at, &big, 4)
+
+
+cdef inline void put64(uint8_t *at, int64_t value) noexcept nogil:
+    cdef uint64_t big = ARROWMQ_WALK_SWAP64(<uint64_t>value)
+    memcpy(at, &big, 8)
+
+
+cdef int64_t repair(uint8_t *place, int64_t slots, int64_t max_entries, int64_t end_physical, int32_t *newest) noexcept nogil:
+    cdef int64_t begin_timestamp = get64(place)
+    cdef int64_t begin_physical = get64(place + 16)
+    cdef int64_t filled = min(max(<int32_t>get32(place + 36), 1), max_entries)
+    cdef uint8_t *entries = place + 40 + 4 * slots
+    cdef uint8_t *entry
+    cdef int64_t number = 1, last_physical = -1, hash_of_key, physical, slot, used = 0
+    while number < filled:
+        entry = entries + 20 * number
+        hash_of_key = <int32_t>get32(entry)
+        physical = get64(entry + 4)
+        if hash_of_key < 0 or physical < 0 or physical < last_physical or physical >= end_physical:
+            break
+        if <int32_t>get32(entry + 12) < 0 or <int32_t>get32(entry + 16) != newest[hash_of_key % slots]:
+            break
+        if number == 1 and physical != begin_physical:
+            break
+        newest[hash_of_key % slots] = <int32_t>number
+        last_physical = physical
+        number += 1
+    while number > 1:
+        entry = entries + 20 * (number - 1)
+        if get64(entry + 4) != last_physical:
+            break
+        newest[<int64_t>(<int32_t>get32(entry)) % slots] = <int32_t>get32(entry + 16)
+        number -= 1
+    if number <= 1:
+        return 1
+    memset(entries + 20 * number, 0, 20 * (filled - number))
+    for slot in range(slots):
+        if <int32_t>get32(place + 40 + 4 * slot) != newest[slot]:
+            put32(place + 40 + 4 * slot, newest[slot])
+        if newest[slot]:
+            used += 1
+    entry = entries + 20 * (number - 1)
+    put64(place + 8, begin_timestamp + (<int64_t>(<int32_t>get32(entry + 12)) + 1) * 1000 - 1)
+    put64(place + 24, get64(entry + 4))
+    put32(place + 32, used)
+    put32(place + 36, number)
+    return number
+
+
+def repair_index(view, int64_t slots, int64_t max_entries, int64_t end_physical):
+    """Keep of an index file the entries that are consistent and point before `end_physical`; the next entry number."""
+    cdef Py_buffer buffer
+    cdef int32_t *newest
+    cdef int64_t number
+    PyObject_GetBuffer(view, &buffer, PyBUF_WRITABLE)
+    try:
+        if slots < 1 or max_entries < 1 or 40 + 4 * slots + 20 * max_entries > buffer.len:
+            raise ValueError("the index file is smaller than its slots and entries")
+        newest = <int32_t *>calloc(slots, 4)
+        if newest == NULL:
+            raise MemoryError
+        with nogil:
+            number = repair(<uint8_t *>buffer.buf, slots, max_entries, end_physical, newest)
+        free(newest)
+        return number
     finally:
         PyBuffer_Release(&buffer)

@@ -9,7 +9,17 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, Protocol
 
-from arrowmq.store._tail_plain import IndexTail, LogTail, QueueTail, dispatch_facts, index_words, tags_code
+from arrowmq.store._tail_plain import (
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INT,
+    IndexTail,
+    LogTail,
+    QueueTail,
+    dispatch_facts,
+    index_words,
+    tags_code,
+)
 from arrowmq.wire.checksum import crc32
 
 END_OF_BUFFER = 0
@@ -175,6 +185,46 @@ def record_crc_fits(view: memoryview, position: int, parts: Parts) -> bool:
     same_name = sum(one == other for one, other in zip(tail[:9], _CRC_NAME, strict=True))
     same_digits = sum(one == other for one, other in zip(tail[9:], expected[9:], strict=True))
     return same_name < 8 and same_digits < 10
+
+
+def repair_index(view: memoryview, slots: int, max_entries: int, end_physical: int) -> int:
+    """Keep of an index file the entries that are consistent and point before `end_physical`; the next entry number.
+
+    Entries say everything there is to know of a file, so slots and header are made anew from them. Those of the last
+    record go too: not all of its keys may have been written. What is dropped is zeroed. 1 says nothing is left.
+    """
+    begin_timestamp, _, begin_physical, _, _, count = INDEX_HEADER.unpack_from(view, 0)
+    entries_at = 40 + 4 * slots
+    filled = min(max(count, 1), max_entries)
+    newest = [0] * slots
+    last_physical = -1
+    number = 1
+    while number < filled:
+        hash_of_key, physical, seconds, previous = INDEX_ENTRY.unpack_from(view, entries_at + 20 * number)
+        if hash_of_key < 0 or physical < max(last_physical, 0) or physical >= end_physical or seconds < 0:
+            break
+        if previous != newest[hash_of_key % slots] or (number == 1 and physical != begin_physical):
+            break
+        newest[hash_of_key % slots] = number
+        last_physical = physical
+        number += 1
+    while number > 1:
+        hash_of_key, physical, _, previous = INDEX_ENTRY.unpack_from(view, entries_at + 20 * (number - 1))
+        if physical != last_physical:
+            break
+        newest[hash_of_key % slots] = previous
+        number -= 1
+    if number <= 1:
+        return 1
+    view[entries_at + 20 * number : entries_at + 20 * filled] = bytes(20 * (filled - number))
+    for slot, newest_of_slot in enumerate(newest):
+        if INT.unpack_from(view, 40 + 4 * slot)[0] != newest_of_slot:
+            INT.pack_into(view, 40 + 4 * slot, newest_of_slot)
+    _, end_of_kept, seconds, _ = INDEX_ENTRY.unpack_from(view, entries_at + 20 * (number - 1))
+    used = sum(1 for newest_of_slot in newest if newest_of_slot)
+    end_timestamp = begin_timestamp + (seconds + 1) * 1000 - 1
+    INDEX_HEADER.pack_into(view, 0, begin_timestamp, end_timestamp, begin_physical, end_of_kept, used, number)
+    return number
 
 
 def walk(

@@ -133,7 +133,7 @@ class CommitLog:
             at = start
             while at < stop:
                 length = min(_ZERO_CHUNK, stop - at)
-                if segment.view[at : at + length] != zeros[:length]:
+                if bytes(segment.view[at : at + length]) != zeros[:length]:
                     segment.view[at : at + length] = zeros[:length]
                 at += length
 

@@ -17,6 +17,7 @@ from arrowmq.store.disk import Disk
 from arrowmq.store.errors import StoreDamaged
 from arrowmq.store.segment import Segment
 from arrowmq.store.tail import IndexTail, has_index_room, key_hash, put_key, write_index_header
+from arrowmq.store.walk import repair_index
 
 HEADER_BYTES = 40
 ALLOCATION_ENTRIES = 16_384
@@ -174,7 +175,7 @@ class Index:
     def _has(self, physical_offset: int) -> bool:
         """Records are indexed in log order, so all up to the newest one are."""
         tail = self.tail
-        return physical_offset <= tail.end_physical and (tail.count > 1 or tail.end_physical > 0)
+        return bool(physical_offset <= tail.end_physical and (tail.count > 1 or tail.end_physical > 0))
 
     def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> list[int]:
         """Physical offsets, newest file first, in the order found."""
@@ -213,40 +214,10 @@ class Index:
             self.tail.attach(None, 0, 0, 0)
 
     def _repair_file(self, file: IndexFile, end_physical: int) -> bool:
-        begin_timestamp, _, begin_physical, _, _, count = file.header()
-        newest = [0] * file.slots
-        good: list[tuple[int, int, int]] = []
-        last_physical = -1
-        for number in range(1, min(count, file.max_entries)):
-            hash_of_key, physical, seconds, previous = file.entry(number)
-            slot = hash_of_key % file.slots
-            if hash_of_key < 0 or physical < last_physical or physical >= end_physical or seconds < 0:
-                break
-            if previous != newest[slot]:
-                break
-            newest[slot] = number
-            good.append((slot, physical, seconds))
-            last_physical = physical
-        while good and good[-1][1] == last_physical:
-            slot = good[-1][0]
-            newest[slot] = file.entry(len(good))[3]
-            good.pop()
-        if not good or good[0][1] != begin_physical:
-            return False
-        file.segment.allocate(0, file.entries_at + 20 * (len(good) + 1))
-        view = file.segment.view
-        stale_end = file.entries_at + 20 * min(max(count, len(good) + 2), file.max_entries)
-        file.segment.allocate(file.entries_at, stale_end - file.entries_at)
-        stale_start = file.entries_at + 20 * (len(good) + 1)
-        view[stale_start:stale_end] = bytes(stale_end - stale_start)
-        for slot, number in enumerate(newest):
-            INT.pack_into(view, HEADER_BYTES + 4 * slot, number)
-        used = sum(1 for number in newest if number)
-        end_timestamp = begin_timestamp + (good[-1][2] + 1) * 1000 - 1
-        INDEX_HEADER.pack_into(
-            view, 0, begin_timestamp, end_timestamp, begin_physical, good[-1][1], used, len(good) + 1
-        )
-        return True
+        """Whether anything of the file is left."""
+        filled = min(file.header()[5], file.max_entries)
+        file.segment.allocate(0, file.entries_at + 20 * filled)
+        return repair_index(file.segment.view, file.slots, file.max_entries, end_physical) > 1
 
     def truncate(self, end_physical: int) -> None:
         """Forget entries of records at or behind a place in the log."""

@@ -98,7 +98,7 @@ class MessageStore:
             self._lock.release()
             raise
         self._reader.checked_from = recovery.checked_from
-        self._flusher.position = Flushed(0)
+        self._flusher.position = Flushed(recovered.end if was_clean else recovery.checked_from)
         self._flusher.force_log()
         self._is_open = True
         return recovered
@@ -153,11 +153,7 @@ class MessageStore:
         batch = list(records)
         if not batch:
             return Put(PutStatus.MESSAGE_ILLEGAL, reason="a batch needs at least one message")
-        refusal = self._refusal()
-        for record in batch:
-            refusal = refusal or self._illegal(record)
-            if (record.topic, record.queue_id) != (batch[0].topic, batch[0].queue_id):
-                refusal = refusal or Put(PutStatus.MESSAGE_ILLEGAL, reason="the messages of a batch are of one queue")
+        refusal = self._refusal() or self._illegal(batch[0])
         if refusal is not None:
             return refusal
         queue = self.consume_queues.get(batch[0].topic, batch[0].queue_id)
@@ -165,7 +161,15 @@ class MessageStore:
         with_crc = self.config.enabled_append_prop_crc
 
         def write() -> tuple[int, int]:
-            return append_batch(self.commit_log.tail, queue.tail, self.index.tail, batch, now_ms, with_crc)
+            return append_batch(
+                self.commit_log.tail,
+                queue.tail,
+                self.index.tail,
+                batch,
+                now_ms,
+                with_crc,
+                self.config.max_message_size,
+            )
 
         total = self._with_room(queue, write)
         if isinstance(total, Put):

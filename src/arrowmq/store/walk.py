@@ -33,8 +33,10 @@ __all__ = [
     "Sink",
     "Walked",
     "check_record",
+    "repair_index",
     "walk",
 ]
 
 check_record = _walk.check_record
+repair_index = _walk.repair_index
 walk = _walk.walk
