@@ -272,9 +272,8 @@ def test_commands_encode_to_the_same_bytes_and_decode_alike(command: Command) ->
 def test_a_json_command_comes_back_as_it_was(command: Command) -> None:
     command.serialize_type = 0
     command.language %= 14
-    assume(not any("\ud800" <= letter <= "\udfff" for letter in repr(command.ext) + str(command.remark)))
-    surrogates = [text for pair in command.ext.items() for text in pair] + [command.remark or ""]
-    assume(all(text.isprintable() or text.encode("utf-8", "ignore").decode() == text for text in surrogates))
+    written = [text for pair in command.ext.items() for text in pair] + [command.remark or ""]
+    assume(all(text == text.encode("utf-8", "ignore").decode() for text in written))  # no lone surrogates
     assert command == frames.decode_frame(frames.encode_frame(command)[4:])
 
 

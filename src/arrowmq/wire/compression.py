@@ -20,6 +20,7 @@ try:
 except ImportError:
     _fast_zlib = zlib  # type: ignore[misc]
 
+_ZlibError: type[Exception] = _fast_zlib.error  # type: ignore[assignment]  # isal's stub names an instance
 MAX_BODY_BYTES = 256 * 1024 * 1024  # what a body may unpack to: sixteen times the largest frame
 
 
@@ -76,7 +77,7 @@ def decompress(sys_flag: int, data: bytes | memoryview, max_bytes: int = MAX_BOD
                 is_whole = lz4_reader.eof
             case CompressionType.ZSTD:
                 unpacked, is_whole = _unpack_zstd(bytes(data), max_bytes)
-    except (zlib.error, _fast_zlib.error, RuntimeError, zstandard.ZstdError) as broken:  # lz4 raises RuntimeError
+    except (zlib.error, _ZlibError, RuntimeError, zstandard.ZstdError) as broken:  # lz4 raises RuntimeError
         raise BodyError(f"the body is not {kind.name}, though sys flag {sys_flag:#x} says so: {broken}") from broken
     if len(unpacked) > max_bytes:
         raise BodyError(f"the body unpacks to more than {max_bytes} bytes")

@@ -30,7 +30,6 @@ from arrowmq.wire.bodies.admin import (
     UserInfo,
 )
 from arrowmq.wire.bodies.clients import (
-    BATCH_ACK_LONG_NAMES,
     BatchAck,
     BatchAckMessage,
     CheckClientConfig,
@@ -54,6 +53,7 @@ from arrowmq.wire.bodies.clients import (
     ResetOffsetEntry,
     SetMessageRequestMode,
     SubscriptionData,
+    decode_batch_ack,
 )
 from arrowmq.wire.bodies.declare import (
     Body,
@@ -110,7 +110,6 @@ from arrowmq.wire.bodies.topics import (
 )
 
 __all__ = [
-    "BATCH_ACK_LONG_NAMES",
     "REQUEST_BODIES",
     "RESPONSE_BODIES",
     "AclInfo",
@@ -200,4 +199,5 @@ __all__ = [
     "TopicRouteData",
     "TopicStatsTable",
     "UserInfo",
+    "decode_batch_ack",
 ]

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from msgspec import field
 
+from arrowmq.wire import fastjson
 from arrowmq.wire.bodies.declare import Body
+from arrowmq.wire.errors import BodyError
 from arrowmq.wire.message import MessageQueue
 
 
@@ -109,6 +112,14 @@ class BatchAck(Body, kw_only=True):
     start_offset: int = field(default=0, name="so")
     topic: str = field(default="", name="t")
 
+    def offsets(self) -> list[int]:
+        """The acknowledged offsets. Raises `BodyError` if the set is no base64."""
+        try:
+            bits = base64.b64decode(self.bit_set, validate=True)
+        except ValueError as wrong:
+            raise BodyError(f"the set of acks {self.bit_set[:40]!r} is no base64: {wrong}") from wrong
+        return [self.start_offset + index for index in range(len(bits) * 8) if bits[index >> 3] >> (index & 7) & 1]
+
 
 class BatchAckMessage(Body, kw_only=True):
     acks: list[BatchAck] = []
@@ -116,7 +127,7 @@ class BatchAckMessage(Body, kw_only=True):
 
 
 # Java reads the long names as well.
-BATCH_ACK_LONG_NAMES = {
+_LONG_NAMES = {
     "bitSet": "b",
     "consumerGroup": "c",
     "invisibleTime": "it",
@@ -127,6 +138,19 @@ BATCH_ACK_LONG_NAMES = {
     "startOffset": "so",
     "topic": "t",
 }
+
+
+def decode_batch_ack(data: bytes) -> BatchAckMessage:
+    """The body of BATCH_ACK_MESSAGE, its members under their short or their long names."""
+    value = fastjson.loads(data)
+    acks = value.get("acks") if isinstance(value, dict) else None
+    if isinstance(acks, list):
+        value["acks"] = [
+            {_LONG_NAMES.get(name, name): member for name, member in ack.items()} if isinstance(ack, dict) else ack
+            for ack in acks
+        ]
+    message: BatchAckMessage = fastjson.as_type(value, BatchAckMessage)
+    return message
 
 
 class ResetOffsetBody(Body, kw_only=True):
