@@ -144,7 +144,8 @@ class Flusher:
         appended = self._log.appended
         dirty_pages = appended // PAGE_BYTES - self.position // PAGE_BYTES
         is_thorough = now - self._last_thorough >= thorough_s
-        if is_sync or is_thorough or dirty_pages >= self._config.flush_commit_log_least_pages:
+        # Whoever waits for a flush gets it, however little there is to flush.
+        if is_sync or is_thorough or self._waiters or dirty_pages >= self._config.flush_commit_log_least_pages:
             if appended > self.position:
                 self.force_log()
                 if self._loop is not None and (self._waiters or self.on_flushed is not None):
