@@ -27,7 +27,7 @@ SMALL_FILES = {
     "maxIndexNum": "800",
 }
 TIMEOUT_S = 20.0
-START_MS = 1_790_000_000_000
+START_MS = 1_794_769_200_000  # about when the recordings under tests/golden/wire were made
 
 
 class Client:
@@ -66,7 +66,8 @@ class Client:
         """A pull that carries its own subscription, as a pull consumer's does."""
         return {
             "consumerGroup": group, "topic": topic, "queueId": queue_id, "queueOffset": offset, "maxMsgNums": 32,
-            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 15_000, "subVersion": 0, "subscription": "*", **more,
+            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 15_000, "subVersion": 0, "subscription": "*",
+            **more,
         }  # fmt: skip
 
     async def pull(self, topic: str, offset: int = 0, **more: Any) -> Command:
@@ -145,7 +146,7 @@ class Node:
     @staticmethod
     async def eventually(condition: Callable[[], object]) -> None:
         """Lets the loop run until something holds; the test's own time-out ends it if it never does."""
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - there is no event to wait on: any state of the broker may be asked for
             await asyncio.sleep(0)
 
     async def restart(self, **settings: str) -> None:

@@ -159,7 +159,7 @@ async def test_properties_over_the_limit_are_refused(node: Any) -> None:
 
 
 async def test_before_its_time_the_broker_takes_nothing(make_node: Any) -> None:
-    node = await make_node(startAcceptSendRequestTimeStamp="1790000005000")
+    node = await make_node(startAcceptSendRequestTimeStamp="1794769205000")
     assert (await node.client.send("orders")).code == ResponseCode.SYSTEM_ERROR
     await node.clock.advance(5)
     assert (await node.client.send("orders")).code == ResponseCode.SUCCESS

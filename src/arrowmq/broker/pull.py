@@ -231,6 +231,12 @@ class PullService:
     def _again(self, pull: Pull, waiting: Waiting, is_over: bool) -> None:
         """A waiting pull was woken, or its time is over."""
         request = pull.request
+        try:
+            # Group, topic or subscription may be gone by now, or closed to this reader.
+            self._checked(request, pull.call)
+        except Refused as refused:
+            pull.call.reply(answer_to_error(refused, pull.call))
+            return
 
         def woken(pull: Pull, got: Got) -> Any:
             may_wait = not is_over and waiting.deadline_ms > self.clock.now_ms()

@@ -12,7 +12,11 @@ SYNC_FLUSH = "SYNC_FLUSH"
 ASYNC_FLUSH = "ASYNC_FLUSH"
 
 #: Names whose Apache spelling does not follow from ours.
-_SPELLINGS = {"enabled_append_prop_crc": "enabledAppendPropCRC", "force_verify_prop_crc": "forceVerifyPropCRC"}
+_SPELLINGS = {
+    "check_crc_on_recover": "checkCRCOnRecover",
+    "enabled_append_prop_crc": "enabledAppendPropCRC",
+    "force_verify_prop_crc": "forceVerifyPropCRC",
+}
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
