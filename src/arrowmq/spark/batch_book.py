@@ -27,7 +27,7 @@ from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.ids import UniqueIds
 from arrowmq.wire.message import MessageQueue
-from arrowmq.wire.record import Record, decode_record
+from arrowmq.wire.record import Record, decode_records
 
 TOPIC = "ARROWMQ_SPARK_BATCHES"
 QUEUES = 4
@@ -104,8 +104,8 @@ class BatchBook:
             # The broker leaves out other queries by the hash of the tag; those that share it are left out here.
             subscription = Subscription(expression=query_id, fail_on_data_loss=False)
             for pulled in read_range(self._cluster, OffsetRange(queue, page.next_offset, end), subscription):
-                for position in pulled.positions:
-                    self._turn_page(page, query_id, decode_record(pulled.buffer, position))
+                for record in decode_records(pulled.records):
+                    self._turn_page(page, query_id, record)
             page.next_offset = end
         return page.entry
 

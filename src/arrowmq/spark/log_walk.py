@@ -11,8 +11,17 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from arrowmq import native
 from arrowmq.wire.checksum import crc32
+
+if TYPE_CHECKING:
+    from arrowmq.spark import _soundness_plain as _soundness
+else:
+    _soundness = native.load("arrowmq.spark._soundness")
+
+sound_run = _soundness.sound_run
 
 #  Head of a record, big endian (the whole layout is in wire/record.py)
 #   0  4  total size        20  8  queue offset
@@ -29,6 +38,7 @@ BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 LOOK_AHEAD = 64 * 1024
+RUN_BYTES = 4 * 1024 * 1024  # a batch is built from one or two runs
 
 Mapped = mmap.mmap | bytes
 
@@ -109,29 +119,37 @@ def walk(
     *,
     is_start_known: bool = True,
     tail: int | None = None,
-) -> Iterator[tuple[int, int]]:
-    """Position and size of each whole record that starts in bytes `start` to `stop` of a segment.
+) -> Iterator[tuple[int, int, int]]:
+    """Runs of whole records that start in bytes `start` to `stop` of a segment: begin, end, number of records.
 
     `tail`, for the last segment, is where the queues' knowledge of the log ends: what is not whole behind it is a
     record being written, or one that a crash cut off, and simply the end.
     """
-    view = memoryview(mapped)
     position = start if is_start_known else find_record(mapped, start, base, stop)
-    while position < stop and len(view) - position >= 8:
-        size, wrong = check_record(view, position, base)
-        if wrong is None:
-            yield position, size
-            position += size
-            continue
-        if int.from_bytes(view[position + 4 : position + 8], "big") == MAGIC_BLANK:
-            return
-        if tail is not None and not bytes(view[position : position + LOOK_AHEAD]).strip(b"\0"):
-            return
-        following = position + size if size else find_record(mapped, position + 1, base, stop)
-        if tail is not None and base + position >= tail and following >= stop:
-            return
-        claimed = INT.unpack_from(view, position)[0]
-        # Nothing more comes: then the damage is the record, not the unused rest of the file.
-        lost = claimed if following >= stop and LEAST_SIZE <= claimed <= stop - position else following - position
-        damages.append(Damage(path, base + position, lost, wrong))
-        position = following
+    while position < stop:
+        end, count = sound_run(mapped, position, min(position + RUN_BYTES, stop), base)
+        if count:
+            yield position, end, count
+            position = end
+        else:
+            position = _skip(mapped, path, base, position, stop, damages, tail)
+
+
+def _skip(
+    mapped: Mapped, path: str, base: int, position: int, stop: int, damages: list[Damage], tail: int | None
+) -> int:
+    """Where reading goes on after a place where no sound record is; `stop` when the log ends there."""
+    view = memoryview(mapped)
+    if len(view) - position < 8 or int.from_bytes(view[position + 4 : position + 8], "big") == MAGIC_BLANK:
+        return stop
+    if tail is not None and not bytes(view[position : position + LOOK_AHEAD]).strip(b"\0"):
+        return stop
+    size, wrong = check_record(view, position, base)
+    following = position + size if size else find_record(mapped, position + 1, base, stop)
+    if tail is not None and base + position >= tail and following >= stop:
+        return stop
+    claimed = INT.unpack_from(view, position)[0]
+    # Nothing more comes: then the damage is the record, not the unused rest of the file.
+    lost = claimed if following >= stop and LEAST_SIZE <= claimed <= stop - position else following - position
+    damages.append(Damage(path, base + position, lost, wrong or "the checksum in its properties does not match"))
+    return following

@@ -50,10 +50,13 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Pulled:
-    """Whole records of an answer: the bytes and where each wanted record begins."""
+    """The wanted records of an answer, one after another."""
 
-    buffer: memoryview
-    positions: list[int]
+    records: memoryview
+    count: int
+
+
+NOTHING = Pulled(memoryview(b""), 0)
 
 
 def read_range(cluster: Cluster, wanted: OffsetRange, subscription: Subscription) -> Iterator[Pulled]:
@@ -117,7 +120,7 @@ class _RangeReader:
             answer = link.receive(opaque)
             if asked == self.cursor:
                 pulled = self._take(answer)
-                if pulled.positions:
+                if pulled.count:
                     yield pulled
                 self._learn(asked, count)
             if self.cursor != (under_way[0][0] if under_way else next_ask):
@@ -183,32 +186,43 @@ class _RangeReader:
             self.cursor = end
         else:
             raise Refusal(answer.code, answer.remark, f"pulling from topic {self._wanted.queue.topic}")
-        return Pulled(memoryview(b""), [])
+        return NOTHING
 
     def _found(self, answer: Command) -> Pulled:
         buffer = memoryview(answer.body)
         bounds = record_bounds(buffer)
-        positions = []
+        if not bounds or sum(bounds[-1]) != len(buffer):
+            raise LinkLost(f"an answer of {self.address} holds a record that cannot be read")
+        following = int(answer.ext["nextBeginOffset"])
+        first, last = _offset_at(buffer, bounds[0]), _offset_at(buffer, bounds[-1])
+        if first == self.cursor and last == first + len(bounds) - 1 < self._wanted.end:
+            # Nearly always: the records that were asked for, without a hole.
+            self.cursor = max(last + 1, 0 if self._subscription.is_everything else following)
+            return Pulled(buffer, len(bounds))
+        return self._picked(buffer, bounds, following)
+
+    def _picked(self, buffer: memoryview, bounds: list[tuple[int, int]], following: int) -> Pulled:
+        """The records of the range among those of an answer that has holes (a filter's, or lost messages)."""
         is_everything = self._subscription.is_everything
-        for position, _ in bounds:
-            (offset,) = _QUEUE_OFFSET.unpack_from(buffer, position + 20)
+        picked = []
+        for bound in bounds:
+            offset = _offset_at(buffer, bound)
             if offset < self.cursor:
                 continue
             if offset >= self._wanted.end:
                 break
             if is_everything and offset > self.cursor:
                 self._lose(self.cursor, offset)
-            positions.append(position)
+            picked.append(bound)
             self.cursor = offset + 1
-        if sum(size for _, size in bounds) != len(buffer):
-            raise LinkLost(f"an answer of {self.address} holds a record that cannot be read")
-        following = int(answer.ext["nextBeginOffset"])
         if not is_everything:
             self.cursor = max(self.cursor, following)
-        elif not positions:
+        elif not picked:
             self._lose(self.cursor, following)
             self.cursor = max(self.cursor + 1, following)
-        return Pulled(buffer, positions)
+        if not picked:
+            return NOTHING
+        return Pulled(buffer[picked[0][0] : sum(picked[-1])], len(picked))
 
     def _lose(self, start: int, end: int) -> None:
         queue = self._wanted.queue
@@ -219,3 +233,8 @@ class _RangeReader:
         if self._subscription.fail_on_data_loss:
             raise DataLost(f"option failOnDataLoss: {said}; with failOnDataLoss=false the gap is logged and skipped")
         log.warning("%s: gap skipped", said)
+
+
+def _offset_at(buffer: memoryview, bound: tuple[int, int]) -> int:
+    offset: int = _QUEUE_OFFSET.unpack_from(buffer, bound[0] + 20)[0]
+    return offset

@@ -24,7 +24,7 @@ from arrowmq.spark.link import LinkLost
 from arrowmq.spark.options import OptionError, Options
 from arrowmq.spark.send import Halves, Outgoing, Sender
 from arrowmq.spark.source_options import connection_of
-from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, end_batch, roll_back
+from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, end_batch, give_up, roll_back
 from arrowmq.wire import properties as names
 from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.ids import UniqueIds
@@ -159,11 +159,11 @@ class _Writer:
             accepts_lost_record=self.options.accepts_lost_record,
         )
 
-    def give_up(self, messages: list[WriterCommitMessage | None]) -> None:
+    def give_up(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         cluster = cluster_of(self.options.connection)
         for message in messages:
             if isinstance(message, Sent):
-                roll_back(cluster, self.options.producer_group, message.halves)
+                give_up(cluster, self.options.producer_group, message.query_id, batch_id, message.halves)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -174,7 +174,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self.end(messages, 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.give_up(messages)
+        self.give_up(messages, 0)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -191,7 +191,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self.end(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.give_up(messages)
+        self.give_up(messages, batchId)
 
 
 class RowReader:

@@ -152,10 +152,10 @@ def read_partition(
     cluster = cluster_of(connection)
     broker_name = partition.wanted.queue.broker_name
     cluster.learn({broker_name: partition.address})
-    keep: Keep | None = None if tags is None else lambda record: record.tag in tags
+    keep: Keep | None = None
     if subscription.kind == SQL92:
         try:
-            yield from _batches(cluster, partition.wanted, subscription, schema, None)
+            yield from _batches(cluster, partition.wanted, subscription, schema)
             return
         except Refusal as refused:
             if not says_sql_is_off(refused):
@@ -165,7 +165,7 @@ def read_partition(
         assert isinstance(evaluate, SqlFilter)
         keep = lambda record: evaluate.matches_properties(record.properties)  # noqa: E731
         subscription = replace(subscription, expression="*", kind="TAG")
-    yield from _batches(cluster, partition.wanted, subscription, schema, keep)
+    yield from _batches(cluster, partition.wanted, subscription, schema, tags=tags, keep=keep)
 
 
 def says_sql_is_off(refused: Refusal) -> bool:
@@ -174,11 +174,17 @@ def says_sql_is_off(refused: Refusal) -> bool:
 
 
 def _batches(
-    cluster: Cluster, wanted: OffsetRange, subscription: Subscription, schema: StructType, keep: Keep | None
+    cluster: Cluster,
+    wanted: OffsetRange,
+    subscription: Subscription,
+    schema: StructType,
+    *,
+    tags: frozenset[str] | None = None,
+    keep: Keep | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    builder = BatchBuilder(arrow_schema(schema), wanted.queue.broker_name, keep)
+    builder = BatchBuilder(arrow_schema(schema), wanted.queue.broker_name, tags=tags, keep=keep)
     for pulled in read_range(cluster, wanted, subscription):
-        builder.add(pulled.buffer, pulled.positions)
+        builder.add(pulled.records, pulled.count)
         if builder.is_full:
             yield builder.take()
     if builder.rows:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from arrowmq.filter import SQL92, SqlFilter, compile
 from arrowmq.spark.batches import BatchBuilder
 from arrowmq.spark.filters import MessageFilter, QuietPushdown, tag_filter
 from arrowmq.spark.log_walk import (
@@ -33,9 +34,11 @@ from arrowmq.spark.log_walk import (
 )
 from arrowmq.spark.options import OptionError, Options
 from arrowmq.spark.schema import arrow_schema, check_message_schema, message_schema
+from arrowmq.spark.source_options import check_sql
 from arrowmq.spark.store_files import FILLER_SIZE, NotAStore, Segment, StoreDirectory, data_end, map_segment
 from arrowmq.spark.store_tables import TABLES, table_rows
 from arrowmq.wire.checksum import java_hash
+from arrowmq.wire.record import record_bounds
 
 log = logging.getLogger("arrowmq.spark.store")
 SPLIT_BYTES = 128 * 1024 * 1024
@@ -50,6 +53,7 @@ class ScanOptions:
     table: str
     topics: tuple[str, ...] | None
     tags: str | None
+    sql: str | None
     split_bytes: int
     fails_on_damage: bool
     broker_names: tuple[str, ...] | None
@@ -72,6 +76,7 @@ class ScanOptions:
             table=options.one_of("table", ("messages", *TABLES), "messages"),
             topics=tuple(dict.fromkeys(topics)) or None,
             tags=options.text("tags"),
+            sql=options.text("sql"),
             split_bytes=options.size("splitBytes") or SPLIT_BYTES,
             fails_on_damage=options.one_of("onDamage", ("skip", "fail"), "skip") == "fail",
             broker_names=None if broker_names is None else tuple(broker_names),
@@ -81,6 +86,8 @@ class ScanOptions:
         options.finish()
         if found.tags is not None:
             tag_filter(found.tags)
+        if found.sql is not None:
+            check_sql(found.sql)
         return found
 
     def stores(self) -> list[tuple[StoreDirectory, str | None]]:
@@ -231,10 +238,12 @@ class StoreReader(DataSourceReader):
             log.warning("%s", damage)
 
     def _builder(self, broker_name: str | None) -> BatchBuilder:
-        tags = self._tags()
-        return BatchBuilder(
-            arrow_schema(self.schema), broker_name, None if tags is None else lambda record: record.tag in tags
-        )
+        keep = None
+        if self.options.sql is not None:
+            evaluate = compile(SQL92, self.options.sql)
+            assert isinstance(evaluate, SqlFilter)
+            keep = lambda record: evaluate.matches_properties(record.properties)  # noqa: E731
+        return BatchBuilder(arrow_schema(self.schema), broker_name, tags=self._tags(), keep=keep)
 
     def _tags(self) -> frozenset[str] | None:
         """The tags that may be wanted: of the option and of the filters, both must agree."""
@@ -252,19 +261,17 @@ class StoreReader(DataSourceReader):
         view = memoryview(mapped)
         builder = self._builder(split.broker_name)
         wanted_topics = self.options.topics
-        positions: list[int] = []
-        for position, _ in walk_split(split, mapped, damages):
+        for start, end, count in walk_split(split, mapped, damages):
             self._report(damages)
-            if wanted_topics is not None and topic_of(view, position) not in wanted_topics:
-                continue
-            positions.append(position)
-            if len(positions) >= 1024:
-                builder.add(view, positions)
-                positions.clear()
-                if builder.is_full:
-                    yield builder.take()
+            if wanted_topics is None:
+                builder.add(view[start:end], count)
+            else:
+                for position, size in record_bounds(view[start:end]):
+                    if topic_of(view, start + position) in wanted_topics:
+                        builder.add(view[start + position : start + position + size], 1)
+            if builder.is_full:
+                yield builder.take()
         self._report(damages)
-        builder.add(view, positions)
         if builder.rows:
             yield builder.take()
 
@@ -283,10 +290,11 @@ class StoreReader(DataSourceReader):
             inside = entries[(entries["offset"] >= segment.start) & (entries["offset"] < segment.end)]
             if not len(inside):
                 continue
-            mapped = map_segment(segment)
-            view = memoryview(mapped)
+            view = memoryview(map_segment(segment))
             for first in range(0, len(inside), 1024):
-                yield from self._add_entries(builder, view, segment, inside[first : first + 1024], damages)
+                self._add_entries(builder, view, segment, inside[first : first + 1024], damages)
+                if builder.is_full:
+                    yield builder.take()
         if builder.rows:
             yield builder.take()
 
@@ -297,21 +305,17 @@ class StoreReader(DataSourceReader):
         segment: Segment,
         entries: np.ndarray[Any, Any],
         damages: list[Damage],
-    ) -> Iterator[pa.RecordBatch]:
-        positions = []
+    ) -> None:
         for offset, expected_size in zip(entries["offset"].tolist(), entries["size"].tolist(), strict=True):
             position = offset - segment.start
             size, wrong = check_record(view, position, segment.start)
             if wrong is None and size != expected_size:
                 wrong = f"its queue says {expected_size} bytes, it has {size}"
             if wrong is None:
-                positions.append(position)
+                builder.add(view[position : position + size], 1)
             else:
                 damages.append(Damage(segment.path, offset, expected_size, wrong))
                 self._report(damages)
-        builder.add(view, positions)
-        if builder.is_full:
-            yield builder.take()
 
 
 class DamageReader(StoreReader):
@@ -327,7 +331,7 @@ class DamageReader(StoreReader):
             yield _damage_batch(arrow_schema(self.schema), partition.broker_name, damages)
 
 
-def walk_split(split: LogSplit, mapped: Mapped, damages: list[Damage]) -> Iterator[tuple[int, int]]:
+def walk_split(split: LogSplit, mapped: Mapped, damages: list[Damage]) -> Iterator[tuple[int, int, int]]:
     segment = split.segment
     return walk(
         mapped,

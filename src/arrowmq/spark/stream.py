@@ -187,8 +187,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscription = Subscription(group=self.options.subscription.group, fail_on_data_loss=False, batch_size=SAMPLE)
         total = count = 0
         for pulled in read_range(cluster, wanted, subscription):
-            total += len(pulled.buffer)
-            count += len(pulled.positions)
+            total += len(pulled.records)
+            count += pulled.count
         return max(1, total // count) if count else 1
 
     def _report(self, offsets: Offsets) -> None:

@@ -31,7 +31,7 @@ from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import RecordError
 from arrowmq.wire.frame import Command
 from arrowmq.wire.message import MessageQueue
-from arrowmq.wire.record import decode_record
+from arrowmq.wire.record import decode_record, decode_records
 
 log = logging.getLogger("arrowmq.spark.transactions")
 
@@ -80,6 +80,15 @@ class Committer:
             self.book.write(Entry(query_id, batch_id, DONE))
         self.answer_questions(halves)
 
+    def give_up(self, query_id: str, batch_id: int, halves: Halves) -> None:
+        """Rolls back what a failed batch has sent, unless its commit has begun: then the next run takes that up.
+
+        Spark calls this also when the commit itself failed, in the middle."""
+        known = self.book.latest(query_id)
+        if known is not None and known.batch_id >= batch_id:
+            halves = self._without(halves, known.halves)
+        self.roll_back(halves)
+
     def roll_back(self, halves: Halves) -> None:
         for broker, places in halves.places.items():
             self._end(broker, places, ROLLBACK)
@@ -127,8 +136,7 @@ class Committer:
         found = seen.setdefault(wanted.queue.broker_name, set())
         before = len(found)
         for pulled in read_range(self.cluster, wanted, Subscription(fail_on_data_loss=False)):
-            for position in pulled.positions:
-                record = decode_record(pulled.buffer, position, check_crc=False)
+            for record in decode_records(pulled.records):
                 if record.prepared_transaction_offset:
                     found.add(record.prepared_transaction_offset)
         return len(found) > before
@@ -256,6 +264,11 @@ def end_batch(
 ) -> None:
     committer = committer_of(cluster, producer_group)
     committer.end_batch(query_id, batch_id, halves, accepts_lost_record=accepts_lost_record)
+
+
+def give_up(cluster: Cluster, producer_group: str, query_id: str, batch_id: int, halves: Halves) -> None:
+    if len(halves):
+        committer_of(cluster, producer_group).give_up(query_id, batch_id, halves)
 
 
 def roll_back(cluster: Cluster, producer_group: str, halves: Halves) -> None:

@@ -1,0 +1,118 @@
+"""`format("arrowmq.store")` on stores that the Apache broker wrote."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from conftest import Golden
+
+SAME = "topic queueId queueOffset commitLogOffset msgId offsetMsgId flag sysFlag bornHost storeHost reconsumeTimes storeSize"
+
+
+def comparable(row: Any) -> dict[str, Any]:
+    return {
+        **{name: row[name] for name in SAME.split()},
+        "tags": row["tags"],
+        "keys": row["keys"],
+        "properties": row["properties"],
+        "body": hashlib.sha256(row["body"]).hexdigest(),
+        "born": int(row["bornTimestamp"].replace(tzinfo=UTC).timestamp() * 1000 + 0.5),
+        "stored": int(row["storeTimestamp"].replace(tzinfo=UTC).timestamp() * 1000 + 0.5),
+    }
+
+
+def expected_of(message: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: message[name] for name in SAME.split()},
+        "tags": message.get("tags"),
+        "keys": (message.get("keys") or "").split(),
+        "properties": message["properties"],
+        "body": message["bodySha256"],
+        "born": message["bornTimestamp"],
+        "stored": message["storeTimestamp"],
+    }
+
+
+@pytest.mark.parametrize("variant", ["store-clean", "torn-properties", "bad-crc"])
+def test_the_scan_equals_what_the_apache_broker_sees(spark: Any, golden: Golden, variant: str) -> None:
+    path, expected = golden.store(variant)
+    rows = spark.read.format("arrowmq.store").option("splitBytes", "200000").load(str(path)).collect()
+    found = sorted((comparable(row) for row in rows), key=lambda row: row["commitLogOffset"])
+    assert [expected_of(message) for message in expected["messages"]] == found
+    assert {"broker-a"} == {row["brokerName"] for row in rows}
+
+
+def test_a_topic_is_found_through_its_consume_queues(spark: Any, golden: Golden) -> None:
+    path, expected = golden.store("plain")
+    wanted = ["TopicBulk", "%RETRY%GroupRetry"]
+    units = {unit[0] for queue in expected["queues"] if queue["topic"] in wanted for unit in queue["units"]}
+    rows = spark.read.format("arrowmq.store").option("path", str(path)).option("topic", ",".join(wanted)).load()
+    assert units == {row.commitLogOffset for row in rows.select("commitLogOffset").collect()}
+
+
+def test_filters_of_the_query_are_used_and_right(spark: Any, golden: Golden) -> None:
+    path, expected = golden.store("store-clean")
+    sync = [message for message in expected["messages"] if message["topic"] == "TopicSync"]
+    scan = spark.read.format("arrowmq.store").load(str(path)).where("topic = 'TopicSync' and tags = 'TagA'")
+    assert sum(message.get("tags") == "TagA" for message in sync) == scan.count()
+    middle = sorted(message["storeTimestamp"] for message in sync)[len(sync) // 2]
+    moment = datetime.fromtimestamp(middle / 1000, UTC)
+    scan = spark.read.format("arrowmq.store").load(str(path)).where("topic = 'TopicSync'")
+    later = scan.where(scan.storeTimestamp >= moment).count()
+    assert sum(message["storeTimestamp"] >= middle for message in sync) == later
+
+
+def test_several_stores_are_one_table(spark: Any, golden: Golden) -> None:
+    paths = [str(golden.store(variant)[0]) for variant in ("store-clean", "plain")]
+    counts = [len(golden.store(variant)[1]["messages"]) for variant in ("store-clean", "plain")]
+    scan = spark.read.format("arrowmq.store").option("path", ",".join(paths)).option("brokerName", "a,b")
+    scan = scan.option("columns", "brokerName").load()
+    assert {"a": counts[0], "b": counts[1]} == {
+        row["brokerName"]: row["count"] for row in scan.groupBy("brokerName").count().collect()
+    }
+
+
+def test_offsets_topics_and_delays_are_tables(spark: Any, golden: Golden) -> None:
+    path, expected = golden.store("store-clean")
+    reader = spark.read.format("arrowmq.store").option("path", str(path))
+    offsets = {
+        (f"{row.topic}@{row.consumerGroup}", str(row.queueId)): row.offset
+        for row in reader.option("table", "offsets").load().collect()
+    }
+    assert {
+        (key, queue): offset for key, table in expected["groupOffsets"].items() for queue, offset in table.items()
+    } == offsets
+    topics = {row.topic: row.messages for row in reader.option("table", "topics").load().collect()}
+    assert 2 == topics["%DLQ%GroupRetry"]
+    delays = reader.option("table", "delays").load().collect()
+    assert {17, 18} == {row.delayLevel for row in delays if row.kind == "level"}
+    assert 2 == sum(row.topic == "TopicTimer" for row in delays if row.kind == "timer")
+
+
+def test_damage_is_reported_and_not_fatal(spark: Any, golden: Golden) -> None:
+    path, expected = golden.store("torn")
+    reader = spark.read.format("arrowmq.store").option("path", str(path))
+    assert len(expected["messages"]) == reader.load().count()
+    damage = reader.option("table", "damage").load().collect()
+    assert [974595] == [row.commitLogOffset for row in damage]
+    with pytest.raises(Exception, match="option onDamage"):
+        spark.read.format("arrowmq.store").option("path", str(path)).option("onDamage", "fail").load().count()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"path": "/nowhere"}, "option path: /nowhere does not exist"),
+        ({"path": "/"}, "option path: / holds no commitlog"),
+        ({"path": "/", "tabel": "topics"}, "did you mean table"),
+        ({"path": "/", "table": "queues"}, "option table: 'queues' is none of"),
+        ({"path": "/", "splitBytes": "x"}, "option splitBytes"),
+        ({}, "option path: say which store"),
+    ],
+)
+def test_mistakes_are_named(spark: Any, given: dict[str, str], said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        spark.read.format("arrowmq.store").options(**given).load()
