@@ -12,7 +12,7 @@ from arrowmq.store.config import StoreConfig
 from arrowmq.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from arrowmq.store.queues import Queues
 from arrowmq.store.results import Boundary, EntryFilter, GetStatus, Got
-from arrowmq.store.walk import CHECK_BODY_CRC, check_record
+from arrowmq.store.walk import CHECK_BODY_CRC, CHECK_RECORD_CRC, check_record
 
 MAX_PULL_BYTES = 128 << 20
 MIN_PULL_BYTES = 100
@@ -43,6 +43,9 @@ class Reader:
         # Records from here on were checked at opening, or written since; older ones are checked at reading.
         self.checked_from = 0
         self.damaged_records = 0
+        self._checks = CHECK_BODY_CRC
+        if config.enabled_append_prop_crc or config.force_verify_prop_crc:
+            self._checks |= CHECK_RECORD_CRC
 
     def bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
         """Min and max offset as readers may see them."""
@@ -143,7 +146,7 @@ class Reader:
             return None
         if _INT.unpack_from(record, 0)[0] != size or _LONG.unpack_from(record, 28)[0] != physical:
             return None
-        if physical < self.checked_from and check_record(record, 0, size, physical, CHECK_BODY_CRC) != size:
+        if physical < self.checked_from and check_record(record, 0, size, physical, self._checks) != size:
             self.damaged_records += 1
             log.error("the record at %d of the commit log is damaged and left out; run `arrowmq store check`", physical)
             return None
@@ -156,7 +159,7 @@ class Reader:
             return None
         size = int(_INT.unpack_from(head, 0)[0])
         record = self._log.view(physical, size)
-        if record is None or check_record(record, 0, size, physical, CHECK_BODY_CRC) != size:
+        if record is None or check_record(record, 0, size, physical, self._checks) != size:
             return None
         return record
 
