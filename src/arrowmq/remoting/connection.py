@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from asyncio import BaseTransport, Transport
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -19,8 +20,10 @@ from arrowmq.remoting.address import format_address
 from arrowmq.remoting.deadlines import Deadline
 from arrowmq.remoting.endpoint import Endpoint
 from arrowmq.remoting.errors import ConnectionLost, RequestTimeout
+from arrowmq.remoting.greeting import is_tls, may_be_proxy, read_proxy
 from arrowmq.remoting.handlers import Call
 from arrowmq.remoting.outbox import Buffer, Outbox
+from arrowmq.remoting.tls import accept_tls
 from arrowmq.wire.frame import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame, encode_head
 
 log = logging.getLogger(__name__)
@@ -53,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_close_callbacks",
         "_endpoint",
+        "_handshake",
         "_held",
         "_is_dirty",
         "_is_ending",
@@ -92,7 +96,8 @@ class Connection(asyncio.BufferedProtocol):
         self._close_callbacks: list[Callable[[Connection], object]] = []
         self._is_dirty = False
         self._is_ending = False
-        self._is_fresh = True
+        self._is_fresh = endpoint.is_listening
+        self._handshake: asyncio.Future[Transport] | None = None
         self._is_paused = False
         self._is_processing = False
         self._why_closed = ""
@@ -125,10 +130,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _use(self, transport: Transport) -> None:
         self._transport = transport
-        transport.set_write_buffer_limits(high=0)
-        socket = transport.get_extra_info("socket")
-        is_plain = transport.get_extra_info("ssl_object") is None
-        self._outbox = Outbox(transport, socket.fileno() if is_plain and socket is not None else -1)
+        if transport.get_extra_info("ssl_object") is not None:
+            self._outbox = Outbox(transport, -1)
+        else:
+            socket = transport.get_extra_info("socket")
+            self._outbox = Outbox(transport, -1 if socket is None else socket.fileno())
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
@@ -166,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.is_blocked = True
 
     def resume_writing(self) -> None:
-        if self._outbox is not None and not self.closed:
+        if self._outbox is not None and not self.closed and self._handshake is None:
             self._outbox.is_blocked = False
             self.turn_ended()
 
@@ -202,25 +208,29 @@ class Connection(asyncio.BufferedProtocol):
         position, end = 0, len(view)
         self._is_processing = True
         try:
+            if self._is_fresh:
+                greeted = self._greet(view)
+                if greeted is None:
+                    return
+                position = greeted
             while not (self._is_paused or self._is_ending):
                 if fast_path is not None and end - position >= 8:
                     consumed, reply = fast_path(self, view[position:] if position else view)
                     if reply:
                         self._add(reply)
-                    position += consumed
+                    if consumed:
+                        position += consumed
+                        continue
                 if end - position < 4:
                     break
                 length = int.from_bytes(view[position : position + 4], "big")
                 if not 4 <= length <= endpoint.limits.frame_bytes - 4:
-                    if self._is_fresh and self._greeting(view):
-                        return
                     raise FrameError(f"a frame of {length} bytes; allowed are 4 to {endpoint.limits.frame_bytes - 4}")
                 frame_end = position + 4 + length
                 if frame_end > end:
                     break
                 command = decode_frame(view[position + 4 : frame_end])
                 position = frame_end
-                self._is_fresh = False
                 if command.flag & 1:
                     self._answered(command)
                 else:
@@ -239,9 +249,53 @@ class Connection(asyncio.BufferedProtocol):
             self._keep(view[position:])
         self._flush()
 
-    def _greeting(self, view: memoryview) -> bool:
-        """The first bytes are no frame. True if they are the start of something else that we speak."""
-        return False
+    def _greet(self, view: memoryview) -> int | None:
+        """Look at the first bytes. The position where frames begin, or None: more must come, or TLS takes over."""
+        position = 0
+        if may_be_proxy(view):
+            header = read_proxy(view)
+            if header is None:
+                self._held = bytes(view)
+                return None
+            self.attributes.update(header.attributes)
+            if header.source is not None:
+                self.name = format_address(*header.source)
+            position = header.length
+        if position == len(view):
+            return None
+        self._is_fresh = False
+        tls = self._endpoint.tls
+        if is_tls(view[position:]):
+            if tls.context is None:
+                raise FrameError("a TLS hello, and TLS is not set up here: set tls.server.certPath and keyPath")
+            self._encrypt(tls.context, bytes(view[position:]))
+            return None
+        if tls.is_enforced:
+            raise FrameError("a plain connection, and tls.server.mode is enforcing")
+        return position
+
+    def _encrypt(self, context: ssl.SSLContext, hello: bytes) -> None:
+        assert self._transport is not None
+        assert self._outbox is not None
+        # The first request may be decrypted, and answered, before the handshake is reported: its answer must wait.
+        self._outbox.is_blocked = True
+        self._transport.pause_reading()
+        self._handshake = asyncio.ensure_future(accept_tls(self, self._transport, context, hello))
+        self._handshake.add_done_callback(self._encrypted)
+
+    def _encrypted(self, handshake: asyncio.Future[Transport]) -> None:
+        self._handshake = None
+        error = None if handshake.cancelled() else handshake.exception()
+        if handshake.cancelled() or error is not None:
+            log.warning("connection closed peer=%s reason=TLS handshake failed: %s", self.peer_text, error)
+            self._why_closed = f"TLS handshake failed: {error}"
+            self.abort()
+            self.connection_lost(None)
+        elif not self.closed:
+            self._transport = handshake.result()
+            assert self._outbox is not None
+            self._outbox.move(self._transport)
+            self._flush()
 
     def _keep(self, rest: memoryview) -> None:
         if not self._is_paused and len(rest) >= 4:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.deadlines import Deadlines
 from arrowmq.remoting.handlers import HandlerTable
+from arrowmq.remoting.tls import ServerTls
 
 if TYPE_CHECKING:
     from arrowmq.remoting.connection import Connection
@@ -48,7 +49,12 @@ class Endpoint:
         limits: Limits,
         fast_path: FastPath | None = None,
         on_connection: Callable[[Connection], object] | None = None,
+        *,
+        is_listening: bool = False,
+        tls: ServerTls | None = None,
     ) -> None:
+        self.is_listening = is_listening
+        self.tls = tls or ServerTls()
         self.handlers = handlers
         self.clock = clock
         self.limits = limits

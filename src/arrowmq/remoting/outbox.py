@@ -5,7 +5,7 @@ more is a bounded piece copied into the event loop's transport, which then repor
 waits here by reference. So a record that lies in a mapped file is never copied for a peer that reads, and a peer that
 does not read costs `HAND_OVER_BYTES` of copies plus references, not a copy of every answer.
 
-The transport's limits are set to zero: it calls `pause_writing` as soon as it holds anything and `resume_writing` when
+The transport's limits are set so that it calls `pause_writing` as soon as it holds anything and `resume_writing` when
 it holds nothing, which is exactly when the kernel can be asked again. uvloop and asyncio transports keep references to
 memoryviews until they are written; because they are only ever given our own copies, `on_sent` can be called at
 hand-over. An encrypted connection has no socket to write to past the transport (`fd` is -1): there all goes by
@@ -33,6 +33,7 @@ class Outbox:
     def __init__(self, transport: Transport, fd: int) -> None:
         self._transport = transport
         self._fd = fd
+        _report_all(transport, is_encrypted=fd < 0)
         self._buffers: deque[Buffer] = deque()
         self._releases: deque[tuple[int, Callable[[], object]]] = deque()
         self.waiting_bytes = 0
@@ -59,6 +60,13 @@ class Outbox:
             self._hand_over()
         if self._releases:
             self._release(self.taken_bytes)
+
+    def move(self, transport: Transport) -> None:
+        """Go on over an encrypted transport on top of the old one; what waits goes there."""
+        self._transport = transport
+        self._fd = -1
+        self.is_blocked = False
+        _report_all(transport, is_encrypted=True)
 
     def clear(self) -> None:
         """The connection is gone: forget what waits, and let go of what it refers to."""
@@ -119,3 +127,8 @@ class Outbox:
         releases = self._releases
         while releases and releases[0][0] <= position:
             releases.popleft()[1]()
+
+
+def _report_all(transport: Transport, *, is_encrypted: bool) -> None:
+    # A plain transport pauses above its high mark, an encrypted one at it: at 0 that one would pause with nothing held.
+    transport.set_write_buffer_limits(high=1 if is_encrypted else 0, low=0)

@@ -14,6 +14,7 @@ from arrowmq.clock import Clock, SystemClock
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.endpoint import Endpoint, FastPath, Limits
 from arrowmq.remoting.handlers import HandlerTable
+from arrowmq.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +41,15 @@ class RemotingServer:
         limits: Limits | None = None,
         clock: Clock | None = None,
         on_connection: Callable[[Connection], object] | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         limits = limits or Limits()
         if idle_timeout_s is not None:
             limits = replace(limits, idle_timeout_s=idle_timeout_s)
         self.handlers = handlers
-        self._endpoint = Endpoint(handlers, clock or SystemClock(), limits, fast_path, on_connection)
+        self._endpoint = Endpoint(
+            handlers, clock or SystemClock(), limits, fast_path, on_connection, is_listening=True, tls=tls
+        )
         self._listeners: list[asyncio.Server] = []
 
     @property
