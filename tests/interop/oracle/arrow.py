@@ -9,7 +9,19 @@ from pathlib import Path
 from oracle.java import Value, text
 from oracle.process import HOST, Server
 
-COMMAND = Path(sys.executable).with_name("arrowmq")
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+_INSTALLED = Path(sys.executable).with_name("arrowmq")
+# A tree that was not installed runs all the same.
+COMMAND = (
+    [str(_INSTALLED)]
+    if _INSTALLED.exists()
+    else [sys.executable, "-c", "import sys; from arrowmq.cli import main; sys.exit(main())"]
+)
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def _settings(config: dict[str, Value]) -> list[str]:
@@ -21,14 +33,14 @@ def server(folder: Path, namesrv_port: int, port: int, /, **config: Value) -> Se
     folder.mkdir(parents=True, exist_ok=True)
     config = {"brokerIP1": HOST, "brokerName": "broker-a", **config}
     where = ["--dir", str(folder), "--namesrv-port", str(namesrv_port), "--port", str(port)]
-    command = [str(COMMAND), "server", *where, *_settings(config)]
-    return Server("arrowmq", command, folder, port=port, ready="ready", env=os.environ)
+    command = [*COMMAND, "server", *where, *_settings(config)]
+    return Server("arrowmq", command, folder, port=port, ready="ready", env=_environment())
 
 
 def namesrv(folder: Path, port: int) -> Server:
     folder.mkdir(parents=True, exist_ok=True)
-    command = [str(COMMAND), "namesrv", "--port", str(port), "--dir", str(folder)]
-    return Server("arrowmq-namesrv", command, folder, port=port, ready="ready", env=os.environ)
+    command = [*COMMAND, "namesrv", "--port", str(port), "--dir", str(folder)]
+    return Server("arrowmq-namesrv", command, folder, port=port, ready="ready", env=_environment())
 
 
 def broker(folder: Path, port: int, namesrv: str, /, name: str = "broker-a", **config: Value) -> Server:
@@ -36,5 +48,5 @@ def broker(folder: Path, port: int, namesrv: str, /, name: str = "broker-a", **c
     store = folder / "store"
     config = {"brokerIP1": HOST, **config}
     where = ["-n", namesrv, "--name", name, "--port", str(port), "--dir", str(store)]
-    command = [str(COMMAND), "broker", *where, *_settings(config)]
-    return Server("arrowmq-broker", command, folder, port=port, ready="ready", env=os.environ)
+    command = [*COMMAND, "broker", *where, *_settings(config)]
+    return Server("arrowmq-broker", command, folder, port=port, ready="ready", env=_environment())
