@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from arrowmq.remoting.errors import ConnectFailed
 from arrowmq.remoting.server import ListenFailed
 from arrowmq.server import MAIN_PORT_ONLY, Node, build_node
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frame import Command, encode_frame
 
 LOCAL = {"bindAddress": "127.0.0.1", "brokerName": "broker-a", "mappedFileSizeCommitLog": "1048576"}
 
@@ -143,3 +144,59 @@ async def test_a_broker_without_a_nameserver_says_so(tmp_path: Path, monkeypatch
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with pytest.raises(ConfigError, match="give it one with -n"):
         await build_node(tmp_path, LOCAL, broker_port=0).start()
+
+
+async def test_bad_input_on_every_port_is_not_noticed_by_others(tmp_path: Path) -> None:
+    """Random bytes, half frames, huge lengths and unknown codes on all three ports, while a client goes on asking."""
+    port = free_port()
+    node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=port)
+    await node.start()
+    client = RemotingClient()
+    dice = random.Random(4)
+    good = encode_frame(Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"}))
+    codes = sorted(int(code) for code in RequestCode)
+    addresses = [node.namesrv_address, node.broker_address, f"127.0.0.1:{port - 2}"]
+    try:
+        for number in range(300):
+            host, _, text = addresses[number % 3].rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(text))
+            kind = number % 5
+            if kind == 0:
+                writer.write(dice.randbytes(dice.randrange(1, 300)))
+            elif kind == 1:
+                writer.write(good[: dice.randrange(1, len(good))])
+            elif kind == 2:
+                writer.write(b"\x7f\xff\xff\xff" + dice.randbytes(20))
+            elif kind == 3:
+                damaged = bytearray(good)
+                damaged[dice.randrange(4, len(good))] = dice.randrange(256)
+                writer.write(bytes(damaged))
+            else:  # every code, with fields and a body that make no sense for it
+                fields = {"topic": "\u0000", "queueId": "many", "brokerId": "-1", "namespace": "x" * 300}
+                writer.write(encode_frame(Command.request(dice.choice(codes), fields, dice.randbytes(40), oneway=True)))
+            writer.close()
+            if number % 10 == 0:
+                for address in addresses[:1]:
+                    ask_route = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+                    assert (await client.invoke(address, ask_route, 10)).code == 0
+                assert (await client.invoke(addresses[1], Command.request(RequestCode.GET_BROKER_CONFIG), 10)).code == 0
+    finally:
+        await client.close()
+        await node.stop()
+
+
+async def test_every_code_with_senseless_fields_gets_an_answer(tmp_path: Path) -> None:
+    """No request may be left without an answer, whatever is in it (those that wait for messages excepted)."""
+    node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=0)
+    await node.start()
+    client = RemotingClient()
+    waits = {RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+    try:
+        for address in (node.namesrv_address, node.broker_address):
+            for code in set(RequestCode) - waits:
+                for fields, body in (({}, b""), ({"topic": "", "group": "%", "brokerName": "x"}, b"{]")):
+                    answer = await client.invoke(address, Command.request(code, fields, body), 10)
+                    assert answer.code == 0 or answer.remark, f"{code.name}: code {answer.code} without a remark"
+    finally:
+        await client.close()
+        await node.stop()

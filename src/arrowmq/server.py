@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from arrowmq.config import ConfigError
 from arrowmq.remoting.address import format_address
 from arrowmq.remoting.endpoint import Limits
 from arrowmq.remoting.server import ListenFailed, RemotingServer
+from arrowmq.remoting.tls import ServerTls, client_tls, server_tls
 from arrowmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Node:
         broker: BrokerConfig | None = None,
         store_root: Path | None = None,
         clock: Clock | None = None,
+        tls: ServerTls | None = None,
+        outgoing_tls: ssl.SSLContext | None = None,
     ) -> None:
         if namesrv is None and broker is None:
             raise ConfigError("a node is a NameServer, a broker or both: neither was asked for")
@@ -61,6 +65,8 @@ class Node:
         self._namesrv_config = namesrv
         self._broker_config = broker
         self._store_root = store_root
+        self._tls = tls
+        self._outgoing_tls = outgoing_tls
         self.namesrv: NameServer | None = None
         self.broker: Broker | None = None
         self._servers: list[RemotingServer] = []
@@ -105,7 +111,7 @@ class Node:
     async def _start_namesrv(self, config: NamesrvConfig) -> None:
         from arrowmq.namesrv.node import NameServer
 
-        namesrv = NameServer(config, self._clock)
+        namesrv = NameServer(config, self._clock, tls=self._tls, outgoing_tls=self._outgoing_tls)
         await namesrv.start()
         self.namesrv = namesrv
 
@@ -118,12 +124,14 @@ class Node:
             raise ConfigError("the broker knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
         assert self._store_root is not None
         broker = Broker(config, self._store_root, self._clock)
+        broker.remoting.use_tls(self._outgoing_tls)
         broker.open()
         self.broker = broker
         limits = replace(Limits(), idle_timeout_s=config.server_channel_max_idle_time_seconds)
-        main = RemotingServer(broker.handlers, limits=limits, clock=self._clock)
-        vip = RemotingServer(broker.handlers.without(MAIN_PORT_ONLY), limits=limits, clock=self._clock)
-        self._servers = [main, vip]
+        main, vip = self._servers = [
+            RemotingServer(handlers, limits=limits, clock=self._clock, tls=self._tls)
+            for handlers in (broker.handlers, broker.handlers.without(MAIN_PORT_ONLY))
+        ]
         port = await main.start(config.bind_address, config.listen_port)
         if config.listen_port > VIP_OFFSET:
             try:
@@ -181,4 +189,11 @@ def build_node(
         known |= set(properties) - set(broker.others)
     for key in sorted(set(properties) - known):
         log.debug("setting has no effect key=%s", key)
-    return Node(namesrv=namesrv, broker=broker, store_root=directory, clock=clock)
+    return Node(
+        namesrv=namesrv,
+        broker=broker,
+        store_root=directory,
+        clock=clock,
+        tls=server_tls(properties),
+        outgoing_tls=client_tls(properties),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from pathlib import Path
 
 from arrowmq.clock import Clock, SystemClock, Timer
@@ -14,17 +15,25 @@ from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import RemotingServer
+from arrowmq.remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
 
 class NameServer:
-    def __init__(self, config: NamesrvConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        clock: Clock | None = None,
+        *,
+        tls: ServerTls | None = None,
+        outgoing_tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.config = config
         self._clock = clock or SystemClock()
         self.tables = RouteTables(config, self._clock)
         self.kv_config = KvConfig(Path(config.kv_config_path))
-        self._remoting = RemotingClient(self._clock)
+        self._remoting = RemotingClient(self._clock, outgoing_tls)
         self._broker_requests = BrokerRequests(config, self.tables, self.kv_config, self._remoting)
         self.handlers = HandlerTable(
             self._broker_requests,
@@ -36,6 +45,7 @@ class NameServer:
             idle_timeout_s=config.server_channel_max_idle_time_seconds,
             clock=self._clock,
             on_connection=self._connected,
+            tls=tls,
         )
         self._scan_timer: Timer | None = None
 

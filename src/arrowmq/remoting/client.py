@@ -46,6 +46,10 @@ class RemotingClient:
         """Answer requests of this code that a server sends on our own connection."""
         self._callbacks.add_callback(code, callback)
 
+    def use_tls(self, tls: ssl.SSLContext | None) -> None:
+        """Encrypt connections that are made from now on, or stop doing so."""
+        self._tls = tls
+
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
         """Ask and wait. Raises ConnectFailed, RequestTimeout or ConnectionLost; any answer code is an answer."""
         connection = self._connections.get(address)
