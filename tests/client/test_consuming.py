@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -136,7 +137,9 @@ async def test_a_wrong_sql_expression_fails_the_start(cluster: str, topic: str, 
         await consumer.start()
 
 
-async def test_a_group_can_begin_at_a_time(cluster: str, topic: str, group: str) -> None:
+async def test_a_group_can_begin_at_a_time(
+    cluster: str, topic: str, group: str, until: Callable[..., Awaitable[None]]
+) -> None:
     async with arrowmq.Admin(cluster) as admin:
         await admin.create_topic(topic, queues=1)
         await send_numbers(cluster, topic, 3)
@@ -144,9 +147,7 @@ async def test_a_group_can_begin_at_a_time(cluster: str, topic: str, group: str)
             MessageQueue(topic, next(iter((await admin.route(topic)).addresses)), 0), 2
         ) if message.queue_offset == 2]  # fmt: skip
         # The next message must lie in another millisecond.
-        async with asyncio.timeout(5):
-            while datetime.now(UTC).timestamp() * 1000 < old.store_timestamp + 5:
-                await asyncio.sleep(0)
+        await until(lambda: datetime.now(UTC).timestamp() * 1000 > old.store_timestamp + 5)
         await send_numbers(cluster, topic, 1, tag="new")
     moment = (old.store_timestamp + 1) / 1000
     async with arrowmq.Consumer(cluster, group=group, topic=topic, consume_from=moment) as consumer:
@@ -155,22 +156,18 @@ async def test_a_group_can_begin_at_a_time(cluster: str, topic: str, group: str)
 
 
 async def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
-    cluster: str, topic: str, group: str
+    cluster: str, topic: str, group: str, until: Callable[..., Awaitable[None]]
 ) -> None:
     async with arrowmq.Admin(cluster) as admin:
         await admin.create_topic(topic, queues=4)
     first = arrowmq.Consumer(cluster, group=group, topic=topic, consume_from="first")
     second = arrowmq.Consumer(cluster, group=group, topic=topic, consume_from="first")
-    async with asyncio.timeout(30):
-        async with first:
-            while len(first.assignment) != 4:
-                await asyncio.sleep(0.01)
-            async with second:
-                while (len(first.assignment), len(second.assignment)) != (2, 2):
-                    await asyncio.sleep(0.01)
-                assert not set(first.assignment) & set(second.assignment)
-            while len(first.assignment) != 4:
-                await asyncio.sleep(0.01)
+    async with first:
+        await until(lambda: len(first.assignment) == 4)
+        async with second:
+            await until(lambda: (len(first.assignment), len(second.assignment)) == (2, 2))
+            assert not set(first.assignment) & set(second.assignment)
+        await until(lambda: len(first.assignment) == 4)
 
 
 async def test_several_topics_and_a_later_subscription(cluster: str, topic: str, group: str) -> None:
