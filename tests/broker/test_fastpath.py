@@ -222,7 +222,7 @@ async def test_the_short_way_and_the_general_path_answer_and_store_the_same_byte
 
 
 def native_is_there() -> bool:
-    from arrowmq.broker.fastpath import _fastpath
+    from arrowmq.broker.fastpath import _fastsend as _fastpath
 
     return native.is_native(_fastpath)
 

@@ -71,6 +71,7 @@ class Clients:
         self.producers: dict[str, dict[Connection, ClientChannel]] = {}
         self.fingerprints: dict[str, int] = {}
         self.differing_subscriptions = 0
+        self.changes = 0  # of groups' subscriptions and members: what rests on them is good while it stays the same
         self._producer_ids: dict[str, ClientChannel] = {}
         self._watched: set[Connection] = set()
         self._to_notify: set[str] = set()
@@ -134,6 +135,8 @@ class Clients:
             group = self.consumers[data.group_name] = ConsumerGroup(
                 data.group_name, data.consume_type, data.message_model, data.consume_from_where
             )
+        if group.message_model != data.message_model:
+            self.changes += 1
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -174,8 +177,10 @@ class Clients:
                 changed = True
             if known is None or subscription.sub_version > known.sub_version:
                 group.subscriptions[topic] = subscription
+                self.changes += 1
         for topic in [topic for topic in group.subscriptions if topic not in named]:
             del group.subscriptions[topic]
+            self.changes += 1
             changed = True
         channel.subscribed = {
             topic: (each.expression_type or "TAG", each.sub_string or "*") for topic, each in named.items()
@@ -215,6 +220,7 @@ class Clients:
             self._left(group)
 
     def _left(self, group: ConsumerGroup) -> None:
+        self.changes += 1
         if not group.channels:
             del self.consumers[group.name]
             self.fingerprints.pop(group.name, None)

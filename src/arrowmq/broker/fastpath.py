@@ -1,55 +1,65 @@
-"""Sends by the short way: which broker may use it, for which topics, and what it has to be told.
+"""Sends and pulls by the short way: which broker may use it, for which topics and readers, and what it has to be told.
 
-The short way itself is native (`_fastpath_native.pyx`). It is a shortcut for the ordinary message and never says no:
-whatever it does not know goes through `send.py`. Here stands what "ordinary" means for a broker and a topic; what it
-means for a message is decided in the native module, message by message.
+The short ways themselves are native (`_fastsend_native.pyx`, `_fastpull_native.pyx`). They are shortcuts for ordinary
+requests and never say no: whatever they do not know goes through `send.py` and `pull.py`. Here stands what "ordinary"
+means for a broker, a topic and a reader; what it means for one request is decided there, request by request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from arrowmq import native
 from arrowmq.broker import names
+from arrowmq.broker.pull import PullService
 from arrowmq.broker.send import peer_address, region_of
+from arrowmq.filter import TagFilter
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
+from arrowmq.store.cold import HOT_BYTES
+from arrowmq.store.reading import physical_memory_bytes
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.errors import HeaderError
 from arrowmq.wire.frame import Command, encode_frame
+from arrowmq.wire.headers import PullMessage, decode_header
 from arrowmq.wire.properties import encode_properties
 
 if TYPE_CHECKING:
-    from arrowmq.broker import _fastpath_plain as _fastpath
+    from arrowmq.broker import _fastpull_plain as _fastpull
+    from arrowmq.broker import _fastsend_plain as _fastsend
     from arrowmq.broker.node import Broker
 else:
-    _fastpath = native.load("arrowmq.broker._fastpath")
+    _fastsend = native.load("arrowmq.broker._fastsend")
+    _fastpull = native.load("arrowmq.broker._fastpull")
 
-FastPath = _fastpath.FastPath
-Answers = _fastpath.Answers
+FastSend = _fastsend.FastSend
+FastPull = _fastpull.FastPull
+Answers = _fastsend.Answers
 
 PEER_BYTES = "fastpath.peer"
-PEERS_OF_FOUR_BYTES = 4
+IPV4_BYTES = 4
 
-# Stand-ins for the figures of an answer, in the order in which the native module numbers them
+# Stand-ins for the figures of an answer, in the order in which the native modules number them
 _OPAQUE = 1987654321
-_FIGURES = (str(_OPAQUE), "@message-id@", "@queue-id@", "@queue-offset@", "@transaction-id@")
+_SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
+_PULL_FIGURES = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
 
 
-def build_fast_path(broker: Broker) -> FastPath | None:
-    """The short way of a broker that has started; None where its settings leave no ordinary message."""
-    if broker.path.sync_flush or not native.is_native(_fastpath) or not is_native_store(broker):
+def build_fast_path(broker: Broker) -> FastSend | None:
+    """The short ways of a broker that has started; None where its settings leave no ordinary request."""
+    if broker.path.sync_flush or not native.is_native(_fastsend) or not is_native_store(broker):
         return None
     ip, port = broker.address.store_host
-    if len(ip) != PEERS_OF_FOUR_BYTES:
+    if len(ip) != IPV4_BYTES:
         return None
     store = broker.store
     region = region_of(broker.config)
-    fast_path = FastPath(
+    fast_send = FastSend(
         store.commit_log.tail,
         store.index.tail,
-        answer_pieces(region),
+        send_answers(region),
         added=encode_properties({**region, keys.CLUSTER: broker.config.broker_cluster_name}),
         store_host=ip + port.to_bytes(4, "big"),
         find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
@@ -60,18 +70,29 @@ def build_fast_path(broker: Broker) -> FastPath | None:
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
     )
-    broker.topics.on_change.append(lambda changed: fast_path.forget())
-    return fast_path
+    broker.topics.on_change.append(lambda changed: fast_send.forget())
+    broker.stats.sources.append(lambda: hand_in(fast_send.take_counts, broker.stats.put))
+    fast_send.pull = build_fast_pull(broker)
+    return fast_send
 
 
 def is_native_store(broker: Broker) -> bool:
-    """The short way writes through the native tails only."""
+    """The short ways write through the native tails only."""
     return type(broker.store.commit_log.tail).__module__.endswith("_native")
+
+
+def hand_in(take: Callable[[], Iterable[tuple[Any, ...]]], add: Callable[..., None]) -> None:
+    """Give the statistics what a short way has counted."""
+    for counted in take():
+        add(*counted)
+
+
+# --- sends -----------------------------------------------------------------------------------------------------------
 
 
 def ordinary_queues(broker: Broker, topic: str) -> int:
     """How many queues of a topic the short way may write to; 0 if messages to it get special treatment."""
-    if topic.startswith(names.RETRY_PREFIX) or topic in names.SEND_FORBIDDEN_TOPICS or topic.startswith("%"):
+    if topic.startswith("%") or topic in names.SEND_FORBIDDEN_TOPICS:
         return 0
     known = broker.topics.get(topic)
     if known is None or broker.config.enable_topic_message_type_check:
@@ -110,23 +131,87 @@ def peer_bytes(connection: Connection) -> bytes:
     return known
 
 
-def answer_pieces(region: dict[str, str]) -> Answers:
-    """Cut an answer of the general path's encoder at its figures."""
-    ext = dict(region)
-    ext.update(zip(("msgId", "queueId", "queueOffset", "transactionId"), _FIGURES[1:], strict=True))
-    request = Command(RequestCode.SEND_MESSAGE_V2, opaque=_OPAQUE)
-    whole = encode_frame(request.answer(0, ext))[8:]
-    order = sorted(range(len(_FIGURES)), key=lambda figure: whole.index(_FIGURES[figure].encode()))
+def send_answers(region: dict[str, str]) -> Answers:
+    pieces, order, binary_start = answer_pieces(RequestCode.SEND_MESSAGE_V2, region, _SEND_FIGURES)
+    return Answers(pieces, order, binary_start, b"".join(_binary_entry(*entry) for entry in region.items()))
+
+
+# --- pulls -----------------------------------------------------------------------------------------------------------
+
+
+def build_fast_pull(broker: Broker) -> FastPull | None:
+    config, store = broker.config, broker.store
+    if config.slave_read_enable or config.reject_pull_consumer_enable:
+        return None
+    service = next(service for service in broker.services if isinstance(service, PullService))
+    limits = store.config
+    fast_pull = FastPull(
+        store.commit_log.tail,
+        store.commit_log,
+        answer_pieces(RequestCode.PULL_MESSAGE, {"suggestWhichBrokerId": "0"}, _PULL_FIGURES, remark="FOUND"),
+        admit=admission(broker, service),
+        stamp=lambda: (broker.topics.version, broker.groups.version, broker.clients.changes, config.broker_permission),
+        commit=broker.offsets.commit,
+        resets=broker.offsets.resets,
+        scan_bytes=limits.max_filter_message_size,
+        memory_bytes=physical_memory_bytes() * limits.access_message_in_memory_max_ratio // 100,
+        in_memory=(limits.max_transfer_bytes_on_message_in_memory, limits.max_transfer_count_on_message_in_memory),
+        on_disk=(limits.max_transfer_bytes_on_message_in_disk, limits.max_transfer_count_on_message_in_disk),
+        checked_from=store.checked_from,
+        hot_bytes=HOT_BYTES,
+    )
+    broker.stats.sources.append(lambda: hand_in(fast_pull.take_counts, broker.stats.get))
+    return fast_pull
+
+
+def admission(broker: Broker, service: PullService) -> Callable[[dict[str, str], Connection], _fastpull.Admitted | None]:
+    """Lets the general path check a reader. None if it would refuse it, or if its filter has to see the records."""
+
+    def admit(fields: dict[str, str], connection: Connection) -> _fastpull.Admitted | None:
+        try:
+            request = decode_header(PullMessage, fields)
+            topic, group, matches = service.check(request, connection)
+        except (Refused, HeaderError):
+            return None
+        queue = broker.store.consume_queues.find(request.topic, request.queue_id)
+        if queue is None or not (matches is None or isinstance(matches, TagFilter)):
+            return None
+        return (
+            request.consumer_group,
+            request.topic,
+            request.queue_id,
+            queue,
+            matches.codes or None if matches is not None else None,
+            topic.topic_sys_flag,
+            group.group_sys_flag,
+            broker.offsets.pulls_of(request.consumer_group, request.topic),
+        )
+
+    return admit
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def answer_pieces(
+    code: int, fixed: dict[str, str], figures: tuple[str, ...], remark: str | None = None
+) -> tuple[list[bytes], list[int], bytes]:
+    """An answer of the general path's encoder, cut at its figures: the pieces between them, which figure stands behind
+    which piece (0 is the opaque, then `figures`), and how the binary form begins."""
+    marks = [str(_OPAQUE), *(f"@{name}@" for name in figures)]
+    ext = {**fixed, **dict(zip(figures, marks[1:], strict=True))}
+    request = Command(code, opaque=_OPAQUE)
+    whole = encode_frame(request.answer(0, ext, remark=remark))[8:]
+    order = sorted(range(len(marks)), key=lambda figure: whole.index(marks[figure].encode()))
     pieces: list[bytes] = []
     at = 0
     for figure in order:
-        found = whole.index(_FIGURES[figure].encode())
+        found = whole.index(marks[figure].encode())
         pieces.append(whole[at:found])
-        at = found + len(_FIGURES[figure])
+        at = found + len(marks[figure])
     pieces.append(whole[at:])
     request.serialize_type = 1
-    binary_start = encode_frame(request.answer(0, ext))[8:13]  # code, language, version
-    return Answers(pieces, order, binary_start, b"".join(_binary_entry(*entry) for entry in region.items()))
+    return pieces, order, encode_frame(request.answer(0, ext))[8:13]  # code, language, version
 
 
 def _binary_entry(name: str, value: str) -> bytes:

@@ -19,7 +19,7 @@ from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
 from arrowmq.broker.clients import SWEEP_S, Clients
 from arrowmq.broker.config import BrokerConfig
-from arrowmq.broker.fastpath import FastPath, build_fast_path
+from arrowmq.broker.fastpath import FastSend, build_fast_path
 from arrowmq.broker.groups import SubscriptionGroups
 from arrowmq.broker.locks import QueueLocks
 from arrowmq.broker.longpoll import LongPoll
@@ -74,7 +74,7 @@ class Broker:
         self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
         self.services = build_services(self)
         self.handlers = HandlerTable(*self.services)
-        self.fast_path: FastPath | None = None
+        self.fast_path: FastSend | None = None
 
     def file(self, name: str) -> JsonConfigFile:
         """A table of this broker on disk."""
@@ -129,15 +129,13 @@ class Broker:
         self.background.start()
         self.is_running = True
         self.fast_path = build_fast_path(self)
-        if self.fast_path is not None:
-            self.stats.sources.append(self.fast_path.take_counts)
         await self.registration.start()
 
     async def stop(self) -> None:
         """Leaves the routes, ends the services, persists the tables, closes the store."""
         self.is_running = False
         if self.fast_path is not None:
-            self.fast_path.is_open = False
+            self.fast_path.close()
         await self.registration.stop()
         await self.background.stop()
         self.longpoll.stop()

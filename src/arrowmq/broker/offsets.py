@@ -75,7 +75,16 @@ class ConsumerOffsets:
             self.version = next_version(self.version, self.clock.now_ms())
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        self._pulled.setdefault(offset_key(topic, group), {})[queue_id] = offset
+        self.pulls_of(group, topic)[queue_id] = offset
+
+    def pulls_of(self, group: str, topic: str) -> dict[int, int]:
+        """How far the pulls of a group have come in a topic, by queue; the table itself, for the fast path to write."""
+        return self._pulled.setdefault(offset_key(topic, group), {})
+
+    @property
+    def resets(self) -> dict[str, dict[int, int]]:
+        """The pending resets; while there are any, every pull has to look for its own."""
+        return self._resets
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         return self._pulled.get(offset_key(topic, group), {}).get(queue_id)

@@ -26,6 +26,7 @@ from arrowmq.broker.subscriptions import (
 )
 from arrowmq.broker.topics import Topics
 from arrowmq.clock import Clock
+from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import LATER, Answer, Call, Refused, answer_to_error, handles
 from arrowmq.store import MessageStore
 from arrowmq.store.results import EntryFilter, GetStatus, Got
@@ -112,6 +113,12 @@ class PullService:
         return self._read(pull, request.queue_offset, self._first)
 
     def _checked(self, request: PullMessage, call: Call) -> Pull:
+        return Pull(request, call, *self.check(request, call.connection))
+
+    def check(
+        self, request: PullMessage, connection: Connection
+    ) -> tuple[TopicConfig, SubscriptionGroupConfig, EntryFilter | None]:
+        """Who reads what, and with which filter; raises `Refused`."""
         if not self.config.is_readable:
             raise forbidden(
                 FORBIDDEN_BROKER,
@@ -149,10 +156,9 @@ class PullService:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{call.connection.peer_text}]",
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{connection.peer_text}]",
             )
-        matches = self.subscriptions.filter_of(request, call.connection)
-        return Pull(request, call, topic, group, matches)
+        return topic, group, self.subscriptions.filter_of(request, connection)
 
     def _commit(self, request: PullMessage) -> None:
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id

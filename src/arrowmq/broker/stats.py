@@ -7,8 +7,8 @@ between now and the sample at the beginning of its window, so an item at rest co
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from arrowmq.clock import Clock
@@ -120,8 +120,8 @@ class BrokerStats:
         self.messages_got = Item(now_ms)
         self.put_bytes = 0
         self.failed_puts = 0
-        # What counts by itself and is asked when somebody reads: (topic, queue id, messages, bytes) of puts
-        self.sources: list[Callable[[], Iterable[tuple[str, int, int, int]]]] = []
+        # What counts by itself and is asked when somebody reads: called to hand in what it has counted
+        self.sources: list[Callable[[], None]] = []
 
     def add(self, name: str, key: str, amount: int = 1, times: int = 1) -> None:
         items = self.items[name]
@@ -144,15 +144,15 @@ class BrokerStats:
     def put_failed(self) -> None:
         self.failed_puts += 1
 
-    def get(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
+    def get(self, group: str, topic: str, queue_id: int, count: int, size: int, times: int = 1) -> None:
         reader = f"{topic}@{group}"
         queue = f"{topic}@{queue_id}@{group}"
-        self.add(GROUP_GET_NUMS, reader, count)
-        self.add(GROUP_GET_SIZE, reader, size)
-        self.add(QUEUE_GET_NUMS, queue, count)
-        self.add(QUEUE_GET_SIZE, queue, size)
-        self.add(BROKER_GET_NUMS, self.cluster, count)
-        self.gets_found.add(1)
+        self.add(GROUP_GET_NUMS, reader, count, times)
+        self.add(GROUP_GET_SIZE, reader, size, times)
+        self.add(QUEUE_GET_NUMS, queue, count, times)
+        self.add(QUEUE_GET_SIZE, queue, size, times)
+        self.add(BROKER_GET_NUMS, self.cluster, count, times)
+        self.gets_found.add(times)
         self.messages_got.add(count)
 
     def get_missed(self) -> None:
@@ -161,8 +161,7 @@ class BrokerStats:
     def gather(self) -> None:
         """Take in what the sources have counted since the last time."""
         for source in self.sources:
-            for counted in source():
-                self.put(*counted)
+            source()
 
     def sample(self) -> None:
         self.gather()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from arrowmq.store.message_store import MessageStore
 
 _PAGE = mmap.PAGESIZE
-_HOT_BYTES = 64 << 20  # what was appended last is in the page cache; asking for it would only cost time
+HOT_BYTES = 64 << 20  # what was appended last is in the page cache; asking for it would only cost time
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -41,7 +41,7 @@ class ColdReader:
 
     def is_cold(self, physical_offset: int, size: int) -> bool:
         log = self._store.commit_log
-        if physical_offset + _HOT_BYTES >= log.appended:
+        if physical_offset + HOT_BYTES >= log.appended:
             return False
         segment = log.segment_at(physical_offset)
         if segment is None or size <= 0:

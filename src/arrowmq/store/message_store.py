@@ -128,6 +128,10 @@ class MessageStore:
         self._flusher.stop()
         self.commit_log.drop_spare()
         self.index.drop_spare()
+        self.commit_log.let_go()
+        self.index.let_go()
+        for queue in self.consume_queues:
+            queue.let_go()
         self.disk.remove(self._abort)
         self.disk.force_folder(self.root)
         self._lock.release()
@@ -446,6 +450,11 @@ class MessageStore:
     def add_listener(self, callback: Listener, *, every: bool = False) -> None:
         """Be called at each message of a watched queue, or of every queue, in the turn in which it becomes readable."""
         self._listeners.add(callback, every=every)
+
+    @property
+    def checked_from(self) -> int:
+        """Records from here on were checked when the store opened, or written since; readers check older ones."""
+        return self._reader.checked_from
 
     @property
     def wants_every(self) -> bool:

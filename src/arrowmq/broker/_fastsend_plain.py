@@ -17,7 +17,7 @@ class Answers:
         """The words around the figures of an answer; unused here."""
 
 
-class FastPath:
+class FastSend:
     def __init__(
         self,
         log: Any,
@@ -34,8 +34,11 @@ class FastPath:
         peer_of: Callable[[Any], bytes],
         with_crc: bool,
     ) -> None:
-        self.is_open = True
+        self.pull: Any = None
         self.taken_messages = 0
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def forget(self) -> None:
         """Nothing is remembered."""

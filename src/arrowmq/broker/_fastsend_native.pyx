@@ -6,312 +6,25 @@ shown to it (`teach`), with every check made here again that can differ between 
 not know it stops, and the general path takes that frame. It therefore never refuses anything: only the general path
 says no.
 
-The Python twin (`_fastpath_plain.py`) knows no frame at all; a differential test shows that both leave the same files.
+The Python twin (`_fastsend_plain.py`) knows no frame at all; a differential test shows that both leave the same files.
 """
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
+from arrowmq.broker._request_native cimport (
+    ONEWAY, PULL, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_is, text_to_int, u16, u32
+)
 from arrowmq.store._tail_native cimport (
     Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, count_words, find_facts, index_has_room, record_bytes
 )
 
-
-# --- reading a request header in place ---------------------------------------------------------------------------
-
-cdef struct Text:
-    const uint8_t* data
-    Py_ssize_t size
-
-
-cdef enum:
-    FIELDS = 14               # the short names a..n of the V2 send header
-    SCRATCH_BYTES = 65536     # for JSON strings with escapes; a longer header goes the general way
-    SEND_V2 = 310
-    SEND_BATCH = 320
-    ONEWAY = 2
-
-
-cdef struct Request:
-    int32_t code
-    int32_t opaque
-    int32_t flag
-    bint is_json
-    Text fields[FIELDS]
-    Text body
-
-
-cdef inline uint32_t u32(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | <uint32_t>at[3]
-
-
-cdef inline uint32_t u16(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 8) | <uint32_t>at[1]
-
-
-cdef inline bint text_is(Text text, const char* word, Py_ssize_t size) noexcept nogil:
-    return text.size == size and memcmp(text.data, word, size) == 0
-
-
-cdef bint text_to_int(Text text, int64_t low, int64_t high, int64_t* value) noexcept nogil:
-    """Plain decimal within bounds; anything else is for the general path to judge."""
-    cdef Py_ssize_t index = 0
-    cdef int64_t total = 0
-    cdef bint is_negative = False
-    if text.size > 0 and text.data[0] == c"-":
-        is_negative = True
-        index = 1
-    if text.size == index or text.size - index > 18:
-        return False
-    while index < text.size:
-        if text.data[index] < c"0" or text.data[index] > c"9":
-            return False
-        total = total * 10 + (text.data[index] - c"0")
-        index += 1
-    if is_negative:
-        total = -total
-    value[0] = total
-    return low <= total <= high
-
-
-cdef inline bint keep_field(Request* request, Text name, Text value) noexcept nogil:
-    """Only the fields of a V2 send header; the first of a name counts as a surprise if it comes twice."""
-    cdef int slot
-    if name.size != 1:
-        return False
-    slot = name.data[0] - c"a"
-    if slot < 0 or slot >= FIELDS or request.fields[slot].data != NULL:
-        return False
-    request.fields[slot] = value
-    return True
-
-
-cdef bint read_binary(const uint8_t* at, const uint8_t* end, Request* request) noexcept nogil:
-    """The ROCKETMQ header: code 2, language 1, version 2, opaque 4, flag 4, remark, ext map."""
-    cdef uint32_t size
-    cdef Text name, value
-    if end - at < 21:
-        return False
-    request.code = <int16_t>u16(at)
-    if request.code != SEND_V2 and request.code != SEND_BATCH:
-        return False
-    request.opaque = <int32_t>u32(at + 5)
-    request.flag = <int32_t>u32(at + 9)
-    if u32(at + 13) != 0:              # a remark; no client sends one with a message
-        return False
-    size = u32(at + 17)
-    at += 21
-    if size != <uint32_t>(end - at):
-        return False
-    while at < end:
-        if end - at < 2:
-            return False
-        name.size = u16(at)
-        name.data = at + 2
-        at += 2
-        if name.size == 0 or name.size > end - at:
-            return False
-        at += name.size
-        if end - at < 4:
-            return False
-        size = u32(at)
-        at += 4
-        if size > <uint32_t>(end - at):
-            return False
-        value.data = at
-        value.size = size
-        at += size
-        if size and not keep_field(request, name, value):
-            return False
-    return True
-
-
-cdef struct Scratch:
-    uint8_t* data
-    Py_ssize_t used
-
-
-cdef inline int hex_digit(uint8_t character) noexcept nogil:
-    if c"0" <= character <= c"9":
-        return character - c"0"
-    character |= 0x20
-    if c"a" <= character <= c"f":
-        return character - c"a" + 10
-    return -1
-
-
-cdef const uint8_t* json_string(const uint8_t* at, const uint8_t* end, Text* text, Scratch* scratch) noexcept nogil:
-    """A string from behind its opening quote; the position behind its closing quote, or NULL. Only escapes of ASCII."""
-    cdef const uint8_t* start = at
-    cdef Py_ssize_t length
-    cdef int value, index
-    cdef uint8_t* target
-    while at < end and at[0] != c'"' and at[0] != c"\\":
-        if at[0] < 0x20:
-            return NULL
-        at += 1
-    if at == end:
-        return NULL
-    if at[0] == c'"':
-        text.data = start
-        text.size = at - start
-        return at + 1
-    length = at - start
-    if scratch.used + (end - start) > SCRATCH_BYTES:
-        return NULL
-    target = scratch.data + scratch.used
-    memcpy(target, start, length)
-    while at < end:
-        if at[0] == c'"':
-            text.data = target
-            text.size = length
-            scratch.used += length
-            return at + 1
-        if at[0] != c"\\":
-            if at[0] < 0x20:
-                return NULL
-            target[length] = at[0]
-            length += 1
-            at += 1
-            continue
-        if end - at < 2:
-            return NULL
-        if at[1] == c"u":
-            if end - at < 6:
-                return NULL
-            value = 0
-            for index in range(2, 6):
-                if hex_digit(at[index]) < 0:
-                    return NULL
-                value = value * 16 + hex_digit(at[index])
-            if value >= 0x80:
-                return NULL
-            target[length] = <uint8_t>value
-            at += 6
-        else:
-            if at[1] == c'"' or at[1] == c"\\" or at[1] == c"/":
-                target[length] = at[1]
-            elif at[1] == c"n":
-                target[length] = 10
-            elif at[1] == c"t":
-                target[length] = 9
-            elif at[1] == c"r":
-                target[length] = 13
-            elif at[1] == c"b":
-                target[length] = 8
-            elif at[1] == c"f":
-                target[length] = 12
-            else:
-                return NULL
-            at += 2
-        length += 1
-    return NULL
-
-
-cdef const uint8_t* json_word(const uint8_t* at, const uint8_t* end, Text* text) noexcept nogil:
-    """A number or a bare word (true, null), as text."""
-    text.data = at
-    while at < end and (
-        c"0" <= at[0] <= c"9" or c"a" <= at[0] <= c"z" or at[0] == c"-" or at[0] == c"+" or at[0] == c"." or at[0] == c"E"
-    ):
-        at += 1
-    text.size = at - text.data
-    return at if text.size else NULL
-
-
-cdef const uint8_t* json_ext(const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch) noexcept nogil:
-    """The object of ext fields from behind its brace. Node sends numbers and booleans where others send strings."""
-    cdef Text name, value
-    if at < end and at[0] == c"}":
-        return at + 1
-    while at < end:
-        if at[0] != c'"':
-            return NULL
-        at = json_string(at + 1, end, &name, scratch)
-        if at == NULL or at == end or at[0] != c":":
-            return NULL
-        at += 1
-        if at < end and at[0] == c'"':
-            at = json_string(at + 1, end, &value, scratch)
-        else:
-            at = json_word(at, end, &value)
-            if at != NULL and text_is(value, b"null", 4):
-                return NULL
-        if at == NULL or at == end or not keep_field(request, name, value):
-            return NULL
-        if at[0] == c"}":
-            return at + 1
-        if at[0] != c",":
-            return NULL
-        at += 1
-    return NULL
-
-
-cdef bint read_json(const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch) noexcept nogil:
-    """The JSON header as clients write it: compact, one level of ext fields."""
-    cdef Text name, value
-    cdef int64_t number
-    cdef bint has_code = False, has_opaque = False, has_ext = False
-    # Apache's clients write the code first: a look at it spares other requests the work
-    if end - at > 12 and memcmp(at, b'{"code":', 8) == 0 and at[8] != c"3":
-        return False
-    if at == end or at[0] != c"{":
-        return False
-    at += 1
-    scratch.used = 0
-    request.flag = 0
-    while at < end:
-        if at[0] != c'"':
-            return False
-        at = json_string(at + 1, end, &name, scratch)
-        if at == NULL or at == end or at[0] != c":":
-            return False
-        at += 1
-        if at == end:
-            return False
-        if at[0] == c"{":
-            if has_ext or not text_is(name, b"extFields", 9):
-                return False
-            has_ext = True
-            at = json_ext(at + 1, end, request, scratch)
-        elif at[0] == c'"':
-            at = json_string(at + 1, end, &value, scratch)
-            if at != NULL and value.size and text_is(name, b"remark", 6):
-                return False
-        else:
-            at = json_word(at, end, &value)
-            if at != NULL:
-                if text_is(name, b"code", 4):
-                    if not text_to_int(value, 0, 0x7FFFFFFF, &number):
-                        return False
-                    request.code = <int32_t>number
-                    if request.code != SEND_V2 and request.code != SEND_BATCH:
-                        return False
-                    has_code = True
-                elif text_is(name, b"opaque", 6):
-                    if not text_to_int(value, -0x80000000LL, 0x7FFFFFFF, &number):
-                        return False
-                    request.opaque = <int32_t>number
-                    has_opaque = True
-                elif text_is(name, b"flag", 4):
-                    if not text_to_int(value, 0, 0x7FFFFFFF, &number):
-                        return False
-                    request.flag = <int32_t>number
-        if at == NULL or at == end:
-            return False
-        if at[0] == c"}":
-            return at + 1 == end and has_code and has_opaque and has_ext
-        if at[0] != c",":
-            return False
-        at += 1
-    return False
-
-
 # --- what a message's properties say -------------------------------------------------------------------------------
 
 cdef enum:
+    MAX_BATCH = 4096
     MAX_NAMES = 32            # more properties than that go the general way
     MAX_PROPERTIES = 32767
 
@@ -398,76 +111,6 @@ cdef bint is_word(Text text) noexcept nogil:
     return text.size > 0
 
 
-# --- answers --------------------------------------------------------------------------------------------------------
-
-cdef class Out:
-    """The answers of one pass, one after another."""
-    cdef uint8_t* data
-    cdef Py_ssize_t size
-    cdef Py_ssize_t room
-
-    def __cinit__(self):
-        self.room = 1 << 16
-        self.size = 0
-        self.data = <uint8_t*>malloc(self.room)
-        if self.data == NULL:
-            raise MemoryError()
-
-    def __dealloc__(self):
-        free(self.data)
-
-    cdef int reserve(self, Py_ssize_t more) except -1:
-        cdef uint8_t* grown
-        if self.size + more > self.room:
-            while self.size + more > self.room:
-                self.room *= 2
-            grown = <uint8_t*>realloc(self.data, self.room)
-            if grown == NULL:
-                raise MemoryError()
-            self.data = grown
-        return 0
-
-    cdef inline void put(self, const void* data, Py_ssize_t size) noexcept:
-        memcpy(self.data + self.size, data, size)
-        self.size += size
-
-    cdef inline void put_bytes(self, bytes data) noexcept:
-        memcpy(self.data + self.size, <const char*>data, len(data))
-        self.size += len(data)
-
-    cdef inline void put_u32(self, uint32_t value) noexcept:
-        self.set_u32(self.size, value)
-        self.size += 4
-
-    cdef inline void set_u32(self, Py_ssize_t at, uint32_t value) noexcept:
-        self.data[at] = <uint8_t>(value >> 24)
-        self.data[at + 1] = <uint8_t>(value >> 16)
-        self.data[at + 2] = <uint8_t>(value >> 8)
-        self.data[at + 3] = <uint8_t>value
-
-    cdef inline int put_decimal(self, int64_t value) noexcept:
-        """The number as text; how many characters that were."""
-        cdef uint8_t digits[20]
-        cdef int count = 0, length
-        cdef bint is_negative = value < 0
-        cdef uint64_t rest = <uint64_t>(-value) if is_negative else <uint64_t>value
-        while True:
-            digits[count] = c"0" + <uint8_t>(rest % 10)
-            count += 1
-            rest //= 10
-            if rest == 0:
-                break
-        length = count + is_negative
-        if is_negative:
-            self.data[self.size] = c"-"
-            self.size += 1
-        while count:
-            count -= 1
-            self.data[self.size] = digits[count]
-            self.size += 1
-        return length
-
-
 cdef const char* HEX = b"0123456789ABCDEF"
 
 
@@ -503,7 +146,7 @@ cdef class Topic:
     cdef list sizes
 
 
-cdef class FastPath:
+cdef class FastSend:
     """Called with a connection and its bytes; see the module."""
     cdef LogTail log
     cdef IndexTail index
@@ -525,14 +168,14 @@ cdef class FastPath:
     cdef list touched
     cdef int64_t max_body
     cdef bint with_crc
-    cdef public bint is_open
+    cdef public object pull       # the short way of pulls, asked for what begins with one
+    cdef bint is_open
     cdef readonly int64_t taken_messages
 
     def __cinit__(self):
         self.properties = <uint8_t*>malloc(MAX_PROPERTIES + 1)
-        self.scratch.data = <uint8_t*>malloc(SCRATCH_BYTES)
-        self.scratch.used = 0
-        if self.properties == NULL or self.scratch.data == NULL:
+        self.scratch = new_scratch()
+        if self.properties == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
@@ -563,6 +206,11 @@ cdef class FastPath:
         self.last = None
         self.is_open = True
 
+    def close(self):
+        """From now on everything goes the general way."""
+        self.is_open = False
+        self.pull = None
+
     def forget(self):
         """A topic changed: ask anew for each."""
         self.topics.clear()
@@ -586,9 +234,9 @@ cdef class FastPath:
         cdef Py_buffer view
         cdef const uint8_t* at
         cdef const uint8_t* end
-        cdef uint32_t length, header_length
         cdef Request request
         cdef bytes born_host
+        cdef int32_t code
         cdef int64_t now
         cdef Py_ssize_t consumed = 0
         if not self.is_open:
@@ -597,36 +245,21 @@ cdef class FastPath:
         try:
             at = <const uint8_t*>view.buf
             end = at + view.len
-            if not starts_like_send(at, end):
+            code = code_of(at, end)
+            if code < 0:
                 return 0, None
+            if code == PULL:
+                return (0, None) if self.pull is None else self.pull(connection, buffer)
             self.max_body = self.gate()
             if self.max_body <= 0:
                 return 0, None
             born_host = self.peer_of(connection)
             now = self.now_ms()
             self.out.size = 0
-            while end - at >= 12:
-                length = u32(at)
-                if length < 8 or length > 0xFFFFFC or <Py_ssize_t>length > end - at - 4:
+            while read_request(at, end, &request, &self.scratch):
+                if request.code == PULL or not self.take(&request, born_host, now):
                     break
-                header_length = u32(at + 4)
-                request.is_json = header_length >> 24 == 0
-                if header_length >> 24 > 1:
-                    break
-                header_length &= 0xFFFFFF
-                if header_length > length - 4:
-                    break
-                clear_fields(&request)
-                if request.is_json:
-                    if not read_json(at + 8, at + 8 + header_length, &request, &self.scratch):
-                        break
-                elif not read_binary(at + 8, at + 8 + header_length, &request):
-                    break
-                request.body.data = at + 8 + header_length
-                request.body.size = length - 4 - header_length
-                if not self.take(&request, born_host, now):
-                    break
-                at += 4 + length
+                at += request.frame_size
             consumed = at - <const uint8_t*>view.buf
         finally:
             PyBuffer_Release(&view)
@@ -872,30 +505,6 @@ cdef class FastPath:
             out.size += 16
             if sizes != NULL:
                 physical += sizes[number]
-
-
-cdef enum:
-    MAX_BATCH = 4096
-
-
-cdef inline void clear_fields(Request* request) noexcept nogil:
-    cdef int slot
-    for slot in range(FIELDS):
-        request.fields[slot].data = NULL
-        request.fields[slot].size = 0
-
-
-cdef bint starts_like_send(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """A cheap look at the first frame, to spare other requests the rest."""
-    cdef uint32_t code
-    if end - at < 16:
-        return False
-    if at[4] == 1:
-        code = u16(at + 8)
-        return code == SEND_V2 or code == SEND_BATCH
-    if at[4] == 0 and memcmp(at + 8, b'{"code":', 8) == 0:
-        return end - at > 19 and at[16] == c"3" and (at[17] == c"1" or at[17] == c"2") and at[18] == c"0"
-    return at[4] == 0
 
 
 cdef bint batch_item(const uint8_t* at, const uint8_t* end, RecordFields* fields, Text* item) noexcept nogil:

@@ -1,0 +1,448 @@
+"""The short way of a pull: from the request's bytes to one block of bytes with the answer's head and its records.
+
+It serves a pull that finds messages in memory, by tag hash or without a filter, for a reader that the general path has
+admitted (`admit` asks it, and the answer is kept until anything changes that it rests on). Everything else (nothing
+there yet, an offset out of range, SQL92, records on disk) it leaves to the general path, before any effect.
+
+The Python twin (`_fastpull_plain.py`) knows no frame at all; a differential test shows that both answer the same.
+"""
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+
+from arrowmq.broker._request_native cimport (
+    PULL, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_to_int, u32
+)
+from arrowmq.store._tail_native cimport LogTail, QueueTail
+from arrowmq.wire._records_native cimport Layout, crc_is_right, find_layout
+
+cdef extern from "sys/mman.h":
+    int mincore(void* address, size_t length, unsigned char* states) nogil
+
+cdef enum:
+    ENTRY_BYTES = 20
+    MAX_CODES = 64            # a subscription with more tags goes the general way
+    MAX_RECORDS = 1024        # in one answer
+    SPAN_BYTES = 8 << 20        # of the log that one answer's records may lie apart, where memory has to be asked for them
+    PAGE_BYTES = 4096
+    SPAN_PAGES = 2050         # SPAN_BYTES in pages, and the two that stick out
+    SMALLEST_RECORD = 91
+    FLAG_COMMIT = 1           # of a pull's sysFlag
+    LAST_FIELD = 18
+    # figures of an answer, in the order of `fastpath._PULL_FIGURES`
+    FIGURE_OPAQUE = 0
+    FIGURE_NEXT = 1
+    FIGURE_MIN = 2
+    FIGURE_MAX = 3
+    FIGURE_TOPIC_FLAG = 4
+    FIGURE_GROUP_FLAG = 5
+
+
+cdef list FIELD_NAMES = [
+    "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset", "suspendTimeoutMillis",
+    "subscription", "subVersion", "expressionType", "maxMsgBytes", "requestSource", "proxyFrowardClientId", "bname", "ns",
+    "nsd", "lo", "oway",
+]
+
+
+cdef inline int64_t s64(const uint8_t* at) noexcept nogil:
+    return <int64_t>((<uint64_t>u32(at) << 32) | u32(at + 4))
+
+
+cdef struct Wanted:
+    int64_t offset
+    int64_t max_count
+    int64_t max_bytes
+    int64_t sys_flag
+    int64_t commit_offset
+
+
+cdef struct Found:
+    int count
+    int64_t total_bytes
+    int64_t next_offset
+    int64_t max_offset
+    int64_t starts[MAX_RECORDS]
+    int32_t sizes[MAX_RECORDS]
+
+
+cdef class Grant:
+    """What the general path found for a reader: one group reading one queue with one subscription."""
+    cdef object stamp
+    cdef str group
+    cdef str topic
+    cdef int32_t queue_id
+    cdef object queue
+    cdef QueueTail tail
+    cdef bint has_codes
+    cdef int code_count
+    cdef int32_t codes[MAX_CODES]
+    cdef int64_t topic_flag
+    cdef int64_t group_flag
+    cdef dict pulled
+    # the file of queue entries in use
+    cdef object entries
+    cdef const uint8_t* entries_place
+    cdef int64_t entries_start
+    cdef int64_t entries_size
+    cdef int64_t min_of              # the log's begin that `min_offset` was found for
+    cdef int64_t min_offset
+    # since they were last taken
+    cdef int64_t times
+    cdef int64_t messages
+    cdef int64_t size
+
+
+cdef class FastPull:
+    """Called with a connection and its bytes; see the module."""
+    cdef LogTail log
+    cdef object commit_log
+    cdef list json_pieces
+    cdef list json_order
+    cdef bytes binary_start
+    cdef object admit
+    cdef object stamp
+    cdef object commit
+    cdef dict resets
+    cdef dict grants
+    cdef Scratch scratch
+    cdef Out out
+    cdef int64_t scan_bytes
+    cdef int64_t memory_bytes
+    cdef int64_t memory_most_bytes
+    cdef int64_t memory_most_count
+    cdef int64_t disk_most_bytes
+    cdef int64_t disk_most_count
+    cdef int64_t checked_from
+    cdef int64_t hot_bytes
+    # the log segment in use
+    cdef object segment
+    cdef const uint8_t* segment_place
+    cdef int64_t segment_start
+    cdef int64_t segment_size
+    cdef readonly int64_t taken_messages
+
+    def __cinit__(self):
+        self.scratch = new_scratch()
+
+    def __dealloc__(self):
+        free(self.scratch.data)
+
+    def __init__(
+        self, LogTail log, commit_log, answers, *, admit, stamp, commit, dict resets, int64_t scan_bytes,
+        int64_t memory_bytes, tuple in_memory, tuple on_disk, int64_t checked_from, int64_t hot_bytes
+    ):
+        self.log = log
+        self.commit_log = commit_log
+        self.json_pieces, self.json_order, self.binary_start = answers
+        self.admit = admit
+        self.stamp = stamp
+        self.commit = commit
+        self.resets = resets
+        self.scan_bytes = scan_bytes
+        self.memory_bytes = memory_bytes
+        self.memory_most_bytes, self.memory_most_count = in_memory
+        self.disk_most_bytes, self.disk_most_count = on_disk
+        self.checked_from = checked_from
+        self.hot_bytes = hot_bytes
+        self.grants = {}
+        self.out = Out()
+        self.segment_size = 0
+
+    def take_counts(self):
+        """What was read since the last call: (group, topic, queue id, messages, bytes, pulls)."""
+        cdef Grant grant
+        cdef list taken = []
+        for grant in self.grants.values():
+            if grant.times:
+                taken.append((grant.group, grant.topic, grant.queue_id, grant.messages, grant.size, grant.times))
+                grant.times = grant.messages = grant.size = 0
+        return taken
+
+    def __call__(self, connection, buffer):
+        """The bytes of the first frame and its answer, or 0 and None."""
+        cdef Py_buffer view
+        cdef Request request
+        cdef object answer = None
+        cdef Py_ssize_t consumed = 0
+        if self.resets:
+            return 0, None
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if read_request(<const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, &request, &self.scratch):
+                if request.code == PULL and request.flag == 0 and request.body.size == 0:
+                    answer = self.answer_to(&request, connection)
+                    if answer is not None:
+                        consumed = request.frame_size
+        finally:
+            PyBuffer_Release(&view)
+        return consumed, answer
+
+    cdef object answer_to(self, Request* request, connection):
+        cdef Wanted wanted
+        cdef int64_t number, queue_id
+        cdef Grant grant
+        cdef Found found
+        if not (
+            text_to_int(request.fields[2], 0, 0x7FFFFFFF, &queue_id)
+            and text_to_int(request.fields[3], 0, 0x7FFFFFFFFFFFFFF, &wanted.offset)
+            and text_to_int(request.fields[4], 1, MAX_RECORDS, &wanted.max_count)
+            and text_to_int(request.fields[5], 0, 0x1F, &wanted.sys_flag)
+            and text_to_int(request.fields[6], -0x7FFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFF, &wanted.commit_offset)
+            and text_to_int(request.fields[7], -0x7FFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFF, &number)
+            and text_to_int(request.fields[9], -0x7FFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFF, &number)
+        ):
+            return None
+        wanted.max_bytes = 128 << 20
+        if request.fields[11].size:
+            if not text_to_int(request.fields[11], -0x80000000LL, 0x7FFFFFFF, &number):
+                return None
+            wanted.max_bytes = min(max(number, 100), 128 << 20)
+        if request.fields[12].size and not text_to_int(request.fields[12], -0x80000000LL, 0x7FFFFFFF, &number):
+            return None
+        grant = self.grant_of(request, connection)
+        if grant is None or not self.find(grant, &wanted, &found):
+            return None
+        answer = self.write(request, grant, &found)
+        if answer is None:
+            return None
+        if wanted.sys_flag & FLAG_COMMIT and wanted.commit_offset >= 0:
+            self.commit(grant.group, grant.topic, grant.queue_id, wanted.commit_offset)
+        grant.pulled[grant.queue_id] = found.next_offset
+        grant.times += 1
+        grant.messages += found.count
+        grant.size += found.total_bytes
+        self.taken_messages += found.count
+        return answer
+
+    cdef Grant grant_of(self, Request* request, connection):
+        """The kept admission of this reader, or a new one, or None. Offsets and amounts are not part of it."""
+        cdef Out out = self.out
+        cdef int slot
+        cdef Grant grant
+        cdef bytes key
+        out.size = 0
+        for slot in range(LAST_FIELD + 1):
+            if slot == 3 or slot == 4 or slot == 6 or slot == 7 or slot == 11 or slot == 12:
+                continue
+            out.reserve(request.fields[slot].size + 4)
+            out.put_u32(<uint32_t>request.fields[slot].size)
+            out.put(request.fields[slot].data, request.fields[slot].size)
+        key = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
+        stamp = self.stamp()
+        grant = self.grants.get(key)
+        if grant is not None and grant.stamp == stamp:
+            return grant
+        fields = {}
+        for slot in range(LAST_FIELD + 1):
+            if request.fields[slot].data != NULL:
+                text = (<const char*>request.fields[slot].data)[: request.fields[slot].size]
+                fields[FIELD_NAMES[slot]] = text.decode("utf-8", "replace")
+        admitted = self.admit(fields, connection)
+        if admitted is None:
+            self.grants.pop(key, None)
+            return None
+        return self.keep(key, self.stamp(), admitted, grant)
+
+    cdef Grant keep(self, bytes key, stamp, admitted, Grant before):
+        cdef Grant grant = Grant.__new__(Grant)
+        grant.stamp = stamp
+        (grant.group, grant.topic, grant.queue_id, grant.queue, codes, grant.topic_flag, grant.group_flag, grant.pulled) = admitted
+        grant.tail = grant.queue.tail
+        grant.min_of = -1
+        grant.has_codes = codes is not None
+        if grant.has_codes:
+            if len(codes) > MAX_CODES:
+                return None
+            for code in codes:
+                grant.codes[grant.code_count] = code
+                grant.code_count += 1
+        if before is not None:
+            grant.times, grant.messages, grant.size = before.times, before.messages, before.size
+        self.grants[key] = grant
+        return grant
+
+    cdef bint find(self, Grant grant, Wanted* wanted, Found* found) except -1:
+        """Choose the records by queue entries alone, with the general path's limits. False if it is not plain."""
+        cdef int64_t log_begin = self.commit_log.min_offset
+        cdef int64_t end = self.log.start + self.log.position
+        cdef int64_t at, physical, size, limit, most_bytes, most_count, first = 0
+        cdef const uint8_t* entry
+        cdef int number
+        cdef int32_t code
+        cdef bint is_wanted
+        found.count = 0
+        found.total_bytes = 0
+        found.max_offset = grant.tail.next_offset
+        if log_begin != grant.min_of:
+            grant.min_offset = grant.queue.min_offset(log_begin)
+            grant.min_of = log_begin
+        if wanted.offset < grant.min_offset or wanted.offset >= found.max_offset:
+            return False
+        at = wanted.offset * ENTRY_BYTES
+        if grant.entries is None or at < grant.entries_start or at >= grant.entries_start + grant.entries_size:
+            if not self.open_entries(grant, at):
+                return False
+        limit = (self.scan_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES
+        if wanted.max_count > limit:
+            limit = wanted.max_count
+        limit = min(limit, found.max_offset - wanted.offset, (grant.entries_start + grant.entries_size - at) // ENTRY_BYTES)
+        found.next_offset = wanted.offset
+        for number in range(<int>limit):
+            entry = grant.entries_place + (at - grant.entries_start) + number * ENTRY_BYTES
+            physical = s64(entry)
+            size = <int32_t>u32(entry + 8)
+            if physical < log_begin or size < SMALLEST_RECORD or size == 0x7FFFFFFF or physical + size > end:
+                return False
+            if found.count:
+                if found.count + 1 > wanted.max_count or found.total_bytes + size > wanted.max_bytes:
+                    break
+                if physical >= end - self.memory_bytes:
+                    most_bytes, most_count = self.memory_most_bytes, self.memory_most_count
+                else:
+                    most_bytes, most_count = self.disk_most_bytes, self.disk_most_count
+                if found.total_bytes + size > most_bytes or found.count >= most_count:
+                    break
+            found.next_offset = wanted.offset + number + 1
+            if grant.has_codes:
+                code = <int32_t>u32(entry + 16)
+                is_wanted = False
+                for index in range(grant.code_count):
+                    if grant.codes[index] == code:
+                        is_wanted = True
+                        break
+                if not is_wanted:
+                    continue
+            if found.count == MAX_RECORDS:
+                return False
+            found.starts[found.count] = physical
+            found.sizes[found.count] = <int32_t>size
+            found.count += 1
+            found.total_bytes += size
+        if not found.count:
+            return False
+        return self.is_at_hand(found, end)
+
+    cdef bint open_entries(self, Grant grant, int64_t at) except -1:
+        segment = grant.queue.segment_at(at)
+        if segment is None:
+            return False
+        view = segment.view
+        grant.entries_place = address_of(view)
+        grant.entries = view
+        grant.entries_start = segment.start
+        grant.entries_size = segment.size
+        return True
+
+    cdef bint is_at_hand(self, Found* found, int64_t end) except -1:
+        """Whether the records lie in one segment, in memory, and are what their entries say."""
+        cdef int64_t first = found.starts[0]
+        cdef int64_t last = found.starts[found.count - 1] + found.sizes[found.count - 1]
+        cdef unsigned char states[SPAN_PAGES]
+        cdef size_t begin
+        cdef size_t length, page
+        cdef const uint8_t* record
+        cdef int number
+        cdef Layout layout
+        if self.segment_start < self.commit_log.min_offset:
+            self.segment = None          # retention deleted it: let the disk have its bytes back
+        if self.segment is None or first < self.segment_start or first >= self.segment_start + self.segment_size:
+            segment = self.commit_log.segment_at(first)
+            if segment is None:
+                return False
+            view = segment.view
+            self.segment_place = address_of(view)
+            self.segment = view
+            self.segment_start = segment.start
+            self.segment_size = segment.size
+        if last > self.segment_start + self.segment_size:
+            return False
+        if first + self.hot_bytes < end:
+            if last - first > SPAN_BYTES:
+                return False
+            begin = <size_t>(self.segment_place + (first - self.segment_start))
+            length = <size_t>(last - first) + (begin & (PAGE_BYTES - 1))
+            begin -= begin & (PAGE_BYTES - 1)
+            if mincore(<void*>begin, length, states) != 0:
+                return False
+            for page in range((length + PAGE_BYTES - 1) // PAGE_BYTES):
+                if not states[page] & 1:
+                    return False
+        for number in range(found.count):
+            record = self.segment_place + (found.starts[number] - self.segment_start)
+            if <int32_t>u32(record) != found.sizes[number] or s64(record + 28) != found.starts[number]:
+                return False
+            if found.starts[number] < self.checked_from:
+                if not find_layout(record, found.sizes[number], &layout) or not crc_is_right(record, &layout):
+                    return False
+        return True
+
+    cdef object write(self, Request* request, Grant grant, Found* found):
+        """The whole frame: head and records in one block."""
+        cdef Out out = self.out
+        cdef bytes frame
+        cdef uint8_t* target
+        cdef int number
+        out.size = 0
+        out.reserve(2048)
+        out.size = 8
+        if request.is_json:
+            self.write_json(request, grant, found)
+        else:
+            self.write_binary(request, grant, found)
+        out.set_u32(0, <uint32_t>(out.size - 4 + found.total_bytes))
+        out.set_u32(4, <uint32_t>(out.size - 8) | (0 if request.is_json else 1 << 24))
+        frame = PyBytes_FromStringAndSize(NULL, out.size + found.total_bytes)
+        target = <uint8_t*>PyBytes_AS_STRING(frame)
+        memcpy(target, out.data, out.size)
+        target += out.size
+        for number in range(found.count):
+            memcpy(target, self.segment_place + (found.starts[number] - self.segment_start), found.sizes[number])
+            target += found.sizes[number]
+        return frame
+
+    cdef void write_json(self, Request* request, Grant grant, Found* found) noexcept:
+        cdef Out out = self.out
+        cdef Py_ssize_t index
+        cdef int figure
+        cdef int64_t figures[6]
+        figures[FIGURE_OPAQUE] = request.opaque
+        figures[FIGURE_NEXT] = found.next_offset
+        figures[FIGURE_MIN] = grant.min_offset
+        figures[FIGURE_MAX] = found.max_offset
+        figures[FIGURE_TOPIC_FLAG] = grant.topic_flag
+        figures[FIGURE_GROUP_FLAG] = grant.group_flag
+        for index in range(6):
+            out.put_bytes(<bytes>self.json_pieces[index])
+            figure = self.json_order[index]
+            out.put_decimal(figures[figure])
+        out.put_bytes(<bytes>self.json_pieces[6])
+
+    cdef void write_binary(self, Request* request, Grant grant, Found* found) noexcept:
+        cdef Out out = self.out
+        cdef Py_ssize_t ext
+        out.put_bytes(self.binary_start)
+        out.put_u32(<uint32_t>request.opaque)
+        out.put_u32(1)                   # flag: an answer
+        out.put_u32(5)
+        out.put(b"FOUND", 5)
+        ext = out.size
+        out.size += 4
+        out.put_number_entry(b"suggestWhichBrokerId", 20, 0)
+        out.put_number_entry(b"nextBeginOffset", 15, found.next_offset)
+        out.put_number_entry(b"minOffset", 9, grant.min_offset)
+        out.put_number_entry(b"maxOffset", 9, found.max_offset)
+        out.put_number_entry(b"topicSysFlag", 12, grant.topic_flag)
+        out.put_number_entry(b"groupSysFlag", 12, grant.group_flag)
+        out.set_u32(ext, <uint32_t>(out.size - ext - 4))
+
+
+cdef const uint8_t* address_of(view) except NULL:
+    """Where a mapped file lies; whoever keeps the view keeps the file mapped."""
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
+    cdef const uint8_t* place = <const uint8_t*>buffer.buf
+    PyBuffer_Release(&buffer)
+    return place

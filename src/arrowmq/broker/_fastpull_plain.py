@@ -1,0 +1,35 @@
+"""The Python twin of the short way of pulls: it knows no frame, so every pull goes the general way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Admitted = tuple[str, str, int, Any, frozenset[int] | None, int, int, dict[int, int]]
+
+
+class FastPull:
+    def __init__(
+        self,
+        log: Any,
+        commit_log: Any,
+        answers: tuple[list[bytes], list[int], bytes],
+        *,
+        admit: Callable[[dict[str, str], Any], Admitted | None],
+        stamp: Callable[[], object],
+        commit: Callable[[str, str, int, int], None],
+        resets: dict[str, dict[int, int]],
+        scan_bytes: int,
+        memory_bytes: int,
+        in_memory: tuple[int, int],
+        on_disk: tuple[int, int],
+        checked_from: int,
+        hot_bytes: int,
+    ) -> None:
+        self.taken_messages = 0
+
+    def take_counts(self) -> list[tuple[str, str, int, int, int, int]]:
+        return []
+
+    def __call__(self, connection: Any, buffer: memoryview) -> tuple[int, bytes | None]:
+        return 0, None
