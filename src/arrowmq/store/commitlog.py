@@ -89,6 +89,12 @@ class CommitLog:
             self.spare.delete()
             self.spare = None
 
+    def let_go(self) -> None:
+        """Unmap every file; views that readers still hold keep theirs."""
+        self.tail.attach(None, self.tail.appended, 0)
+        for segment in self.segments:
+            segment.unmap()
+
     # Reading
 
     def segment_at(self, offset: int) -> Segment | None:

@@ -312,6 +312,12 @@ class ConsumeQueue:
         if self.folder.is_dir():
             self.folder.rmdir()
 
+    def let_go(self) -> None:
+        self.tail.attach(None, 0, 0)
+        self.tail.reserved = 0
+        for segment in self.segments:
+            segment.unmap()
+
     def force(self) -> None:
         for segment in self.segments[-2:]:
             segment.force()

@@ -82,7 +82,10 @@ class Disk:
 
     def force(self, path: Path) -> None:
         """Write every dirty page of the file to disk; the interpreter lock is free meanwhile."""
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:  # retention, or the deletion of a topic, was faster
+            return
         try:
             os.fdatasync(handle)
         finally:

@@ -186,9 +186,9 @@ class Flusher:
 
     def _force_full_indexes(self) -> None:
         while self._index.full:
-            file = self._index.full[0]
+            file, end_timestamp = self._index.full[0]
             file.segment.force()
-            self._checkpoint.index_msg_timestamp = file.header()[1]
+            self._checkpoint.index_msg_timestamp = end_timestamp
             self._index.full.pop(0)
 
     def force_everything(self) -> None:

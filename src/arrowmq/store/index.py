@@ -79,7 +79,7 @@ class Index:
         self._next: IndexFile | None = None
         self._first_limit = 0  # entries with blocks in the file created last
         self.files: list[IndexFile] = []
-        self.full: list[IndexFile] = []  # full files the flush thread has still to force
+        self.full: list[tuple[IndexFile, int]] = []  # full files still to be forced, with their end times
         self.tail = IndexTail(self._roll)
         self.tail.enabled = config.message_index_enable
 
@@ -159,7 +159,7 @@ class Index:
         before = self.files[-1]
         file = self._next or self._create(0)
         self._next = None
-        self.full.append(before)
+        self.full.append((before, before.header()[1]))
         self._start(file, before)
 
     def restore(self, topic: bytes, words: list[bytes], physical_offset: int, store_timestamp: int) -> None:
@@ -242,6 +242,11 @@ class Index:
         if self._next is not None:
             self._next.segment.delete()
             self._next = None
+
+    def let_go(self) -> None:
+        self.tail.attach(None, 0, 0, 0)
+        for file in self.files:
+            file.segment.unmap()
 
     def destroy(self) -> None:
         self.drop_spare()

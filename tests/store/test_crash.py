@@ -1,0 +1,116 @@
+"""Goal: acknowledged means kept. A writer is killed with -9 amid its work, and nothing it was told is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from writing import SMALL, bodies, numbered, opened
+
+from arrowmq.store.config import SYNC_FLUSH
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from writing import SMALL, numbered, opened
+from dataclasses import replace
+
+async def main():
+    store = opened(Path(sys.argv[1]), replace(SMALL, flush_disk_type=sys.argv[2]))
+    store.start(asyncio.get_running_loop())
+    first = int(sys.argv[3])
+    for number in range(first, first + 100_000):
+        if number % 5 == 0:
+            put = store.put_batch([numbered(number, queues=1)])
+        else:
+            put = store.put(numbered(number, queues=1))
+        assert put.is_ok, put
+        if sys.argv[2] == "SYNC_FLUSH":
+            assert await store.flushed(put.end)
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def write_until_killed(folder: Path, flush: str, first: int, count: int) -> int:
+    """Start a writer, kill it after it acknowledged so many, and answer the last number it acknowledged."""
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder), flush, str(first)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert writer.stdout is not None
+    try:
+        for _ in range(count):
+            assert writer.stdout.readline()
+    finally:
+        writer.send_signal(signal.SIGKILL)
+    rest = writer.stdout.read().split()
+    writer.wait()
+    writer.stdout.close()
+    return int(rest[-1]) if rest else first + count - 1
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_killed_writer_loses_nothing_it_was_told(tmp_path: Path, flush: str) -> None:
+    first = 0
+    for count in (1, 40, 150):
+        last = write_until_killed(tmp_path, flush, first, count)
+        assert (tmp_path / "abort").exists()
+        store = opened(tmp_path, replace(SMALL, flush_disk_type=flush))
+        found = bodies(store)
+        numbers = [int(body.split(b":")[0]) for body in found]
+        assert list(range(len(numbers))) == numbers
+        assert numbers[-1] >= last
+        assert found == [numbered(number).body for number in numbers]
+        for number in (0, last):
+            assert 1 == len(store.query("orders", f"k{number}", 32, 0, 1 << 62))
+        first = len(numbers)
+        store.close()
+
+
+def test_a_crash_right_after_opening_and_right_after_rolling_is_recovered(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number in range(60):
+        store.put(numbered(number))
+    store.commit_log.roll()
+    store._lock.release()  # gone without closing, as a killed process is
+    for _ in range(2):
+        store = opened(tmp_path)
+        assert 60 == len(bodies(store))
+        store._lock.release()
+    store = opened(tmp_path)
+    put = store.put(numbered(60))
+    assert put.is_ok
+    assert 61 == len(bodies(store))
+    assert SYNC_FLUSH != store.config.flush_disk_type
+    store.close()
+
+
+def test_a_cut_record_cannot_come_back_when_the_log_grows_over_it(tmp_path: Path) -> None:
+    """Records behind a damaged one are cut with it. New ones of the same lengths end on their old borders: if the old
+    bytes were still there, the next recovery would take them for messages."""
+    store = opened(tmp_path)
+    puts = [store.put(numbered(10)) for _ in range(5)]
+    store._lock.release()
+    path = tmp_path / "commitlog" / "00000000000000000000"
+    data = bytearray(path.read_bytes())
+    data[puts[1].physical_offset + 90] ^= 1  # in the body of the second
+    path.write_bytes(data)
+    store = opened(tmp_path)
+    assert puts[1].physical_offset == store.appended
+    new = store.put(numbered(10))
+    assert puts[1].physical_offset == new.physical_offset
+    store._lock.release()
+    store = opened(tmp_path)
+    assert new.end == store.appended
+    assert 2 == len(bodies(store))
+    store.close()
