@@ -62,6 +62,8 @@ class BrokerAdmin:
         self.broker.config_changed(wanted)
         log.info("settings changed by %s: %s", call.connection.peer_text, wanted)
         if self.config.broker_permission != permission:
+            # NameServers look into a registration only if its version is a new one.
+            self.broker.topics.version = next_version(self.broker.topics.version, self.broker.clock.now_ms())
             await self.broker.registration.register_all()
         return None
 

@@ -1,0 +1,110 @@
+"""Registration: NameServers know the broker and its topics, soon after a change, and no longer once it stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arrowmq.namesrv.config import NamesrvConfig
+from arrowmq.namesrv.node import NameServer
+from arrowmq.wire import fastjson
+from arrowmq.wire.codes import RequestCode, ResponseCode
+
+
+async def name_server(folder: Path, port: int = 0) -> NameServer:
+    config = NamesrvConfig()
+    config.bind_address = "127.0.0.1"
+    config.listen_port = port
+    config.kv_config_path = str(folder / "kvConfig.json")
+    server = NameServer(config)
+    await server.start()
+    return server
+
+
+async def route(node: Any, server: NameServer, topic: str) -> dict[str, Any] | None:
+    from arrowmq.wire.frame import Command
+
+    command = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    answer = await node.client.remoting.invoke(f"127.0.0.1:{server.port}", command, 5)
+    return dict(fastjson.loads(answer.body)) if answer.code == ResponseCode.SUCCESS else None
+
+
+async def has_route(node: Any, server: NameServer, topic: str) -> None:
+    while await route(node, server, topic) is None:
+        pass
+
+
+@pytest.fixture
+async def servers(tmp_path: Path) -> Any:
+    found = [await name_server(tmp_path / "n1"), await name_server(tmp_path / "n2")]
+    yield found
+    for server in found:
+        await server.stop()
+
+
+async def test_a_broker_is_in_every_route_when_it_has_started_and_in_none_when_it_has_stopped(
+    make_node: Any, servers: list[NameServer]
+) -> None:
+    node = await make_node(namesrvAddr=";".join(f"127.0.0.1:{server.port}" for server in servers))
+    assert node.broker.registration.is_registered
+    for server in servers:
+        found = await route(node, server, "TBW102")
+        assert found is not None
+        assert found["brokerDatas"][0]["brokerAddrs"] == {"0": node.address}
+        assert found["queueDatas"][0]["perm"] == 7
+    await node.broker.registration.stop()
+    for server in servers:
+        assert await route(node, server, "TBW102") is None
+
+
+async def test_a_new_topic_is_in_the_routes_at_once(make_node: Any, servers: list[NameServer]) -> None:
+    node = await make_node(namesrvAddr=";".join(f"127.0.0.1:{server.port}" for server in servers))
+    await node.client.send("orders")
+    for server in servers:
+        await has_route(node, server, "orders")
+
+
+async def test_a_name_server_that_was_away_is_told_everything_when_it_is_back(make_node: Any, tmp_path: Path) -> None:
+    first = await name_server(tmp_path / "n1")
+    port = first.port
+    node = await make_node(namesrvAddr=f"127.0.0.1:{port}")
+    await first.stop()
+    await node.client.send("orders")
+    second = await name_server(tmp_path / "n1", port)
+    await node.clock.advance(31)
+    await has_route(node, second, "orders")
+    await has_route(node, second, "TBW102")
+    await node.stop()
+    await second.stop()
+    await node.start()
+
+
+async def test_a_name_server_that_does_not_answer_keeps_no_broker_from_starting(make_node: Any) -> None:
+    node = await make_node(namesrvAddr="127.0.0.1:1")
+    assert not node.broker.registration.is_registered
+    assert (await node.client.send("orders")).code == ResponseCode.SUCCESS
+
+
+async def test_a_broker_without_write_permission_shows_that_in_its_routes(
+    make_node: Any, servers: list[NameServer]
+) -> None:
+    node = await make_node(namesrvAddr=f"127.0.0.1:{servers[0].port}")
+    await node.client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=4\n")
+    found = await route(node, servers[0], "TBW102")
+    assert found is not None
+    assert found["queueDatas"][0]["perm"] == 4
+
+
+async def test_order_topics_follow_the_list_that_name_servers_keep(make_node: Any, servers: list[NameServer]) -> None:
+    from arrowmq.wire.frame import Command
+
+    node = await make_node(namesrvAddr=f"127.0.0.1:{servers[0].port}")
+    await node.client.send("orders")
+    put = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:4"}
+    await node.client.remoting.invoke(
+        f"127.0.0.1:{servers[0].port}", Command.request(RequestCode.PUT_KV_CONFIG, put), 5
+    )
+    await node.clock.advance(31)
+    await node.eventually(lambda: node.broker.topics.get("orders").order)
