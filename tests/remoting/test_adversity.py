@@ -267,3 +267,54 @@ async def test_a_large_upload_does_not_grow_by_the_square(start_server: Any) -> 
         answers = splitter.feed(await reader.read(1 << 20))
     assert len(answers[0].body) == 16_000_000
     writer.close()
+
+
+async def test_two_peers_with_much_to_say_do_not_wait_for_each_other(start_server: Any, client: Any) -> None:
+    """200 requests of 300 kB at once, each echoed: if both stopped reading until the other reads, none would end."""
+    _, address = await start_server(Service())
+    body = bytes(300_000)
+    answers = await asyncio.gather(
+        *(client.invoke(address, Command.request(ECHO, body=body), 60) for _ in range(200)),
+    )
+    assert {len(answer.body) for answer in answers} == {300_000}
+
+
+async def test_oneway_sends_wait_for_a_peer_that_takes_them_slowly(start_server: Any, client: RemotingClient) -> None:
+    """100 MB one way: what waits on our side must stay bounded by the limit and one frame."""
+    service = Service()
+    _, address = await start_server(service)
+    connection = await client.connect(address)
+    for _ in range(100):
+        await client.invoke_oneway(address, Command.request(ECHO, body=bytes(1_000_000)))
+        assert connection._outbox is not None
+        assert connection._outbox.waiting_bytes <= Limits().unsent_bytes + 1_000_200
+    await until(lambda: service.served == 100)
+
+
+async def test_a_failing_callback_of_one_connection_does_not_hold_up_others(start_server: Any, client: Any) -> None:
+    service = Service()
+    _, address = await start_server(service)
+    reader, writer = await connect(address)
+    writer.write(encode_frame(Command.request(HOLD, opaque=1)))
+    other = asyncio.ensure_future(client.invoke(address, Command.request(HOLD), 5))
+    await until(lambda: len(service.held) == 2)
+
+    def fail() -> None:
+        raise RuntimeError("on purpose")
+
+    service.held.sort(key=lambda call: call.connection.peer_text == format_peer(writer), reverse=True)
+    service.held[0].connection.on_close(lambda _: fail())
+    closed: list[Any] = []
+    service.held[0].connection.on_close(closed.append)
+    service.held[0].reply(Answer(body=[memoryview(b"x")], on_sent=fail))
+    service.held[1].reply(Answer(body=b"unharmed"))
+    assert (await other).body == b"unharmed"
+    while await _read_or_reset(reader):
+        continue
+    await until(lambda: closed)
+    writer.close()
+
+
+def format_peer(writer: asyncio.StreamWriter) -> str:
+    host, port = writer.get_extra_info("sockname")
+    return f"{host}:{port}"

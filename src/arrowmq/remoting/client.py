@@ -62,9 +62,13 @@ class RemotingClient:
         return await connection.request(command, timeout_s)
 
     async def invoke_oneway(self, address: str, command: Command, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Send without an answer; returns when the frame is on its way, not when it has arrived."""
+        """Send without an answer; returns when the frame is on its way, not when it has arrived.
+
+        Waits only where much is on its way that the peer has not taken yet.
+        """
         connection = await self.connect(address, timeout_s)
         connection.send_oneway(command)
+        await connection.drain()
 
     async def connect(self, address: str, timeout_s: float | None = None) -> Connection:
         """The connection to this address, made if there is none."""

@@ -70,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         "_last_taken",
         "_outbox",
         "_pending",
+        "_senders",
         "_transport",
         "_why_closed",
         "active_at",
@@ -93,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large_wanted = 0
         self._pending: dict[int, _Pending] = {}
         self._last_opaque = 0
+        self._senders: list[asyncio.Future[None]] = []
         self._close_callbacks: list[Callable[[Connection], object]] = []
         self._is_dirty = False
         self._is_ending = False
@@ -194,9 +196,13 @@ class Connection(asyncio.BufferedProtocol):
                 entry.future.set_exception(
                     ConnectionLost(self.peer_text, f"the connection to {self.peer_text} was lost: {reason}")
                 )
+        self._wake_senders()
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                log.exception("a callback on the end of a connection failed peer=%s", self.peer_text)
 
     # --- what came in ------------------------------------------------------------------------------------------------
 
@@ -376,8 +382,24 @@ class Connection(asyncio.BufferedProtocol):
             self._why_closed = str(error)
             self.abort()
             return
+        if self._senders and outbox.waiting_bytes <= self._endpoint.limits.unsent_bytes // 2:
+            self._wake_senders()
         if self._is_ending and not outbox.waiting_bytes and self._transport is not None:
             self._transport.close()
+
+    async def drain(self) -> None:
+        """Wait until the peer has taken most of what was sent: for senders that get no answer to wait for."""
+        outbox = self._outbox
+        while outbox is not None and not self.closed and outbox.waiting_bytes > self._endpoint.limits.unsent_bytes:
+            woken: asyncio.Future[None] = self._endpoint.loop.create_future()
+            self._senders.append(woken)
+            await woken
+
+    def _wake_senders(self) -> None:
+        senders, self._senders = self._senders, []
+        for woken in senders:
+            if not woken.done():
+                woken.set_result(None)
 
     # --- pausing -----------------------------------------------------------------------------------------------------
 
@@ -388,7 +410,8 @@ class Connection(asyncio.BufferedProtocol):
             self._endpoint.at_turn_end(self)
 
     def _pause(self) -> None:
-        if not self._is_paused and self._transport is not None:
+        # Only the listening side may stop to read: if both did, each would wait for the other to take its bytes.
+        if not self._is_paused and self._endpoint.is_listening and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
 

@@ -6,9 +6,12 @@ has a set of those that wait for it, and one timer stands for the earliest tick.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from arrowmq.clock import Clock, Timer
+
+log = logging.getLogger(__name__)
 
 TICK_S = 0.05
 
@@ -69,6 +72,9 @@ class Deadlines:
         # arm a timer of its own each time.
         for tick in sorted(tick for tick in self._ticks if tick * TICK_S <= now + TICK_S / 2):
             for deadline in self._ticks.pop(tick):
-                deadline.expired()
+                try:
+                    deadline.expired()
+                except Exception:
+                    log.exception("a deadline's callback failed")
         if self._ticks and self._timer is None:
             self._arm(min(self._ticks))

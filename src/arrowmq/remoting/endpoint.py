@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from arrowmq.clock import Clock, Timer
@@ -93,7 +94,7 @@ class Endpoint:
     def _end_turn(self) -> None:
         unflushed, self._unflushed = self._unflushed, []
         for connection in unflushed:
-            connection.turn_ended()
+            self._guard(connection, connection.turn_ended)
 
     def _schedule_sweep(self) -> None:
         timeout_s = min(self.limits.idle_timeout_s, self.limits.unread_timeout_s)
@@ -105,9 +106,17 @@ class Endpoint:
             return
         now = self.clock.monotonic()
         for connection in list(self.connections):
-            connection.sweep(now)
+            self._guard(connection, partial(connection.sweep, now))
         if self.connections:
             self._schedule_sweep()
+
+    def _guard(self, connection: Connection, step: Callable[[], object]) -> None:
+        """One connection's failure, such as that of a callback it was given, must not stop the others' turn."""
+        try:
+            step()
+        except Exception:
+            log.exception("connection aborted peer=%s", connection.peer_text)
+            connection.abort()
 
     def close(self) -> None:
         """End every connection after what it still can send at once."""
