@@ -1,4 +1,4 @@
-"""The short way of a send is a shortcut: with it and without it the same bytes are answered and the same files left."""
+"""The short ways are shortcuts: with them and without them the same bytes are answered and the same files left."""
 
 from __future__ import annotations
 
@@ -84,8 +84,30 @@ def batch_of(dice: random.Random, number: int) -> bytes:
     return bytes(body)
 
 
+def pull_of(dice: random.Random, number: int) -> Command:
+    ext = {
+        "consumerGroup": dice.choice(("readers", "others")), "topic": dice.choice(TOPICS[:2]),
+        "queueId": str(dice.randrange(4)), "queueOffset": str(dice.choice((0, 1, 5, dice.randrange(60)))),
+        "maxMsgNums": str(dice.choice((1, 8, 32, 500))), "sysFlag": str(dice.choice((4, 5))),
+        "commitOffset": str(dice.choice((0, 3))), "suspendTimeoutMillis": "15000", "subVersion": "0",
+        "subscription": dice.choice(("*", "created", "created || paid", "nothing", "")), "expressionType": "TAG",
+    }  # fmt: skip
+    odd = dice.random()
+    if odd < 0.05:
+        ext |= {"expressionType": "SQL92", "subscription": "region = 'north'"}
+    elif odd < 0.1:
+        ext["maxMsgBytes"] = dice.choice(("1000", "1", "-5", "x"))
+    elif odd < 0.15:
+        ext[dice.choice(("queueId", "queueOffset", "topic", "consumerGroup"))] = dice.choice(("-1", "77", "!", ""))
+    elif odd < 0.2:
+        del ext[dice.choice(("subscription", "expressionType", "subVersion", "commitOffset"))]
+    elif odd < 0.25:
+        ext |= {"bname": "broker-a", "requestSource": "-1", "lo": "false"}
+    return Command.request(RequestCode.PULL_MESSAGE, ext, opaque=number)
+
+
 def frames_of(seed: int, count: int) -> list[bytes]:
-    """Ordinary sends for the most part, in both header forms, with odd ones and other requests between them."""
+    """Mostly ordinary sends and pulls, in both header forms, with odd ones and other requests between them."""
     dice = random.Random(seed)
     frames = []
     for number in range(1, count + 1):
@@ -93,6 +115,8 @@ def frames_of(seed: int, count: int) -> list[bytes]:
         if dice.random() < 0.1:
             ext = {"topic": "Orders", "queueId": "0"}
             command = Command.request(RequestCode.GET_MAX_OFFSET, ext, opaque=number)
+        elif dice.random() < 0.4:
+            command = pull_of(dice, number)
         else:
             code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
             body = batch_of(dice, number) if is_batch else dice.randbytes(dice.randrange(0, 900))
@@ -149,13 +173,20 @@ class Talk:
 
 class Outcome:
     def __init__(
-        self, answers: dict[int, bytes], files: dict[str, bytes], port: int, local_port: int, taken: int
+        self,
+        answers: dict[int, bytes],
+        files: dict[str, bytes],
+        port: int,
+        local_port: int,
+        taken: tuple[int, int],
+        offsets: object,
     ) -> None:
         self.answers = answers
         self.files = files
         self.port = port
         self.local_port = local_port
-        self.taken = taken
+        self.taken = taken  # messages sent and pulled by the short ways
+        self.offsets = offsets
 
 
 async def run(
@@ -168,7 +199,7 @@ async def run(
     server = RemotingServer(broker.handlers, clock=clock)
     port = await server.start("127.0.0.1", like.port if like else 0)
     await broker.start(port)
-    taken = 0
+    taken = (0, 0)
     try:
         if short:
             assert broker.fast_path is not None
@@ -177,7 +208,8 @@ async def run(
             await talk.connect(port)
             answers = await talk.answers(chunks, len(frames) + 1)
         if broker.fast_path is not None:
-            taken = broker.fast_path.taken_messages
+            taken = (broker.fast_path.taken_messages, broker.fast_path.pull.taken_messages)
+        offsets = (broker.offsets.as_json()["offsetTable"], broker.offsets._pulled)
     finally:
         await server.close()
         await broker.stop()
@@ -187,7 +219,7 @@ async def run(
         for path in sorted((root / folder).rglob("*"))
         if path.is_file()
     }
-    return Outcome(answers, files, port, talk.local_port, taken)
+    return Outcome(answers, files, port, talk.local_port, taken, offsets)
 
 
 def closing(frames: list[bytes]) -> bytes:
@@ -208,7 +240,7 @@ def cut(data: bytes, dice: random.Random) -> list[bytes]:
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_short_way_and_the_general_path_answer_and_store_the_same_bytes(tmp_path: Path, seed: int) -> None:
     """A random stream of sends, cut anywhere, goes to two brokers of which one has no short way."""
-    frames = frames_of(seed, 600)
+    frames = frames_of(seed, 800)
     chunks = cut(b"".join(frames) + closing(frames), random.Random(seed + 1000))
     general = await run(tmp_path / "general", frames, chunks, short=False)
     short = await run(tmp_path / "short", frames, chunks, short=native_is_there(), like=general)
@@ -216,9 +248,11 @@ async def test_the_short_way_and_the_general_path_answer_and_store_the_same_byte
     assert general.files.keys() == short.files.keys()
     for name, data in general.files.items():
         assert data == short.files[name], name
-    assert general.taken == 0
+    assert general.offsets == short.offsets
+    assert general.taken == (0, 0)
     if native_is_there():
-        assert short.taken > len(frames) // 3, "most frames are ordinary and must have gone the short way"
+        assert short.taken[0] > len(frames) // 3, "most sends are ordinary and must have gone the short way"
+        assert short.taken[1] > len(frames) // 3, "and so must most pulls that find something"
 
 
 def native_is_there() -> bool:
@@ -244,7 +278,12 @@ async def test_what_went_the_short_way_is_counted_like_any_message(tmp_path: Pat
             await talk.connect(server.port)
             await talk.answers(chunks, len(frames) + 1)
         broker.stats.gather()
-        totals.append((broker.stats.puts.total, {t: broker.stats.find("TOPIC_PUT_NUMS", t).total for t in TOPICS}))
+        found = {
+            (name, key): (item.total, item.times if name.startswith(("GROUP", "QUEUE_GET")) else 0)
+            for name, items in broker.stats.items.items()
+            for key, item in items.items()
+        }
+        totals.append((broker.stats.puts.total, broker.stats.gets_found.total, found))
         await server.close()
         await broker.stop()
     assert totals[0] == totals[1]

@@ -164,7 +164,9 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
     return fast_pull
 
 
-def admission(broker: Broker, service: PullService) -> Callable[[dict[str, str], Connection], _fastpull.Admitted | None]:
+def admission(
+    broker: Broker, service: PullService
+) -> Callable[[dict[str, str], Connection], _fastpull.Admitted | None]:
     """Lets the general path check a reader. None if it would refuse it, or if its filter has to see the records."""
 
     def admit(fields: dict[str, str], connection: Connection) -> _fastpull.Admitted | None:
