@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from arrowmq.remoting.address import format_address
-from arrowmq.remoting.deadlines import Deadline
 from arrowmq.remoting.endpoint import Endpoint
-from arrowmq.remoting.errors import ConnectionLost, RequestTimeout
+from arrowmq.remoting.errors import ConnectionLost
 from arrowmq.remoting.greeting import is_tls, may_be_proxy, read_proxy
 from arrowmq.remoting.handlers import Call
 from arrowmq.remoting.outbox import Buffer, Outbox
+from arrowmq.remoting.pending import PendingRequests
 from arrowmq.remoting.tls import accept_tls
 from arrowmq.wire.frame import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame, encode_head
 
@@ -30,26 +30,6 @@ log = logging.getLogger(__name__)
 
 SMALL_FRAME_BYTES = 16 * 1024  # the unfinished end of a larger frame gets a buffer of its own, read into directly
 LARGE_START_BYTES = 64 * 1024  # such a buffer grows as bytes arrive: an announced length alone costs nothing
-MAX_OPAQUE = 0x7FFFFFFF
-
-
-class _Pending:
-    """A request of ours whose answer is awaited."""
-
-    __slots__ = ("_connection", "_opaque", "deadline", "future", "timeout_s")
-
-    def __init__(self, connection: Connection, opaque: int, future: asyncio.Future[Command], timeout_s: float) -> None:
-        self._connection = connection
-        self._opaque = opaque
-        self.future = future
-        self.timeout_s = timeout_s
-        self.deadline: Deadline | None = None
-
-    def expired(self) -> None:
-        self._connection.forget(self._opaque)
-        if not self.future.done():
-            address = self._connection.peer_text
-            self.future.set_exception(RequestTimeout(address, f"{address} did not answer within {self.timeout_s:g} s"))
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -66,7 +46,6 @@ class Connection(asyncio.BufferedProtocol):
         "_large",
         "_large_filled",
         "_large_wanted",
-        "_last_opaque",
         "_last_taken",
         "_outbox",
         "_pending",
@@ -92,8 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large: bytearray | None = None
         self._large_filled = 0
         self._large_wanted = 0
-        self._pending: dict[int, _Pending] = {}
-        self._last_opaque = 0
+        self._pending = PendingRequests(endpoint.deadlines)
         self._senders: list[asyncio.Future[None]] = []
         self._close_callbacks: list[Callable[[Connection], object]] = []
         self._is_dirty = False
@@ -188,14 +166,8 @@ class Connection(asyncio.BufferedProtocol):
         self._held = b""
         self._large = None
         reason = self._why_closed or (str(error) if error is not None else "the peer closed it")
-        pending, self._pending = self._pending, {}
-        for entry in pending.values():
-            if entry.deadline is not None:
-                self._endpoint.deadlines.remove(entry.deadline)
-            if not entry.future.done():
-                entry.future.set_exception(
-                    ConnectionLost(self.peer_text, f"the connection to {self.peer_text} was lost: {reason}")
-                )
+        self._pending.address = self.peer_text
+        self._pending.lost(reason)
         self._wake_senders()
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
@@ -238,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
                 command = decode_frame(view[position + 4 : frame_end])
                 position = frame_end
                 if command.flag & 1:
-                    self._answered(command)
+                    self._pending.answered(command)
                 else:
                     serve(Call(command, self))
                 if self.in_flight >= endpoint.limits.in_flight:
@@ -313,16 +285,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._large_wanted = wanted
                 return
         self._held = bytes(rest)
-
-    def _answered(self, command: Command) -> None:
-        pending = self._pending.pop(command.opaque, None)
-        if pending is None:
-            log.debug("late answer dropped peer=%s opaque=%d", self.peer_text, command.opaque)
-            return
-        if pending.deadline is not None:
-            self._endpoint.deadlines.remove(pending.deadline)
-        if not pending.future.done():
-            pending.future.set_result(command)
 
     # --- what goes out -----------------------------------------------------------------------------------------------
 
@@ -468,23 +430,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed or self._is_ending:
             future.set_exception(ConnectionLost(self.peer_text, f"the connection to {self.peer_text} is closed"))
             return future
-        opaque = self._next_opaque(command)
-        pending = _Pending(self, opaque, future, timeout_s)
-        pending.deadline = self._endpoint.deadlines.add(timeout_s, pending.expired)
-        self._pending[opaque] = pending
+        self._pending.address = self.peer_text
+        self._pending.add(self._pending.number(command), future, timeout_s)
         self.send(command)
         return future
-
-    def send_oneway(self, command: Command) -> None:
-        """Send a request that gets no answer."""
-        command.flag |= ONEWAY_FLAG
-        self._next_opaque(command)
-        self.send(command)
-
-    def _next_opaque(self, command: Command) -> int:
-        self._last_opaque = opaque = self._last_opaque % MAX_OPAQUE + 1  # never 0: one client takes that as "none"
-        command.opaque = opaque
-        return opaque
 
     async def request(self, command: Command, timeout_s: float) -> Command:
         """Ask the peer and wait for its answer. Raises RequestTimeout or ConnectionLost."""
@@ -493,12 +442,13 @@ class Connection(asyncio.BufferedProtocol):
             return await future
         finally:
             if future.cancelled():
-                self.forget(command.opaque)
+                self._pending.forget(command.opaque)
 
-    def forget(self, opaque: int) -> None:
-        pending = self._pending.pop(opaque, None)
-        if pending is not None and pending.deadline is not None:
-            self._endpoint.deadlines.remove(pending.deadline)
+    def send_oneway(self, command: Command) -> None:
+        """Send a request that gets no answer."""
+        command.flag |= ONEWAY_FLAG
+        self._pending.number(command)
+        self.send(command)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
