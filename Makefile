@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit twins interop bench bench-quick bench-peers clean
+.PHONY: help setup native demo test check unit twins asan interop bench bench-quick bench-peers clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -29,6 +29,9 @@ twins: setup  ## the same tests, with the Python twins only
 	ARROWMQ_TWINS=1 $(BIN)/pytest -m "not interop and not spark" -n 2 --dist loadgroup
 
 test: check unit twins  ## everything that guards a change
+
+asan: setup  ## the native modules of the wire under AddressSanitizer, built apart from the others
+	@tools/asan
 
 interop: setup  ## real Java, Go and Node clients and the real Apache broker against ours
 	$(BIN)/pytest -m interop tests/interop

@@ -219,6 +219,19 @@ def test_the_checksum_property_stands_at_the_end_least_digit_first() -> None:
         assert (raw + b"\x02" if raw and not raw.endswith(b"\x02") else raw) == stored
 
 
+def test_a_checksum_that_a_sender_made_up_does_not_reach_the_log() -> None:
+    forged = b"__CRC32#\x010123456789\x02"
+    for with_record_crc in (False, True):
+        encoded = encode_record(a_record(properties_raw=RAW + forged + forged), with_record_crc=with_record_crc)
+        assert encode_record(a_record(), with_record_crc=with_record_crc) == encoded
+        assert decode_record(encoded).properties_raw.startswith(RAW)
+
+
+def test_the_name_of_the_checksum_inside_a_value_is_just_text() -> None:
+    raw = b"note\x01__CRC32#\x010123456789\x02"
+    assert raw == decode_record(encode_record(a_record(properties_raw=raw))).properties_raw
+
+
 def test_the_first_record_that_cannot_be_read_is_named_by_its_place() -> None:
     whole = encode_record(a_record())
     with pytest.raises(RecordError) as refused:

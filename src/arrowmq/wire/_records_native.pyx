@@ -205,12 +205,20 @@ cdef bint crc_is_right(const unsigned char* data, const Layout* at) noexcept nog
     cdef unsigned char expected[CRC_BYTES]
     if <uint32_t>read_int32(data + 8) != crc32_bytes(data + at.body, at.body_length):
         return False
-    if at.properties_length >= CRC_BYTES:
+    if has_crc_property(data + at.properties, at.properties_length):
         tail = at.size - CRC_BYTES
-        if memcmp(data + tail, b"__CRC32#\x01", 9) == 0:
-            write_crc_property(expected, crc32_bytes(data, tail))
-            return memcmp(data + tail, expected, CRC_BYTES) == 0
+        write_crc_property(expected, crc32_bytes(data, tail))
+        return memcmp(data + tail, expected, CRC_BYTES) == 0
     return True
+
+
+cdef bint has_crc_property(const unsigned char* properties, Py_ssize_t length) noexcept nogil:
+    return (
+        length >= CRC_BYTES
+        and memcmp(properties + length - CRC_BYTES, b"__CRC32#\x01", 9) == 0
+        and properties[length - 1] == 2
+        and (length == CRC_BYTES or properties[length - CRC_BYTES - 1] == 2)
+    )
 
 
 cdef void write_crc_property(unsigned char* target, uint32_t crc) noexcept nogil:
@@ -225,8 +233,16 @@ cdef void write_crc_property(unsigned char* target, uint32_t crc) noexcept nogil
 # --------------------------------------------------------------------------------------------------------- writing
 
 
-cdef inline Py_ssize_t stored_properties_length(const NewRecord* record) noexcept nogil:
+cdef inline Py_ssize_t kept_properties_length(const NewRecord* record) noexcept nogil:
+    """The properties without a checksum of other bytes at their end."""
     cdef Py_ssize_t length = record.properties_length
+    while has_crc_property(record.properties, length):
+        length -= CRC_BYTES
+    return length
+
+
+cdef inline Py_ssize_t stored_properties_length(const NewRecord* record) noexcept nogil:
+    cdef Py_ssize_t length = kept_properties_length(record)
     if record.with_record_crc:
         if length > 0 and record.properties[length - 1] != 2:
             length += 1
@@ -251,7 +267,7 @@ cdef Py_ssize_t record_size(const NewRecord* record) noexcept nogil:
 
 
 cdef Py_ssize_t write_record(unsigned char* target, Py_ssize_t room, const NewRecord* record) noexcept nogil:
-    cdef Py_ssize_t size = record_size(record), properties_length
+    cdef Py_ssize_t size = record_size(record), properties_length, kept_length
     cdef unsigned char* at = target
     cdef int32_t sys_flag
     if size < 0:
@@ -300,11 +316,12 @@ cdef Py_ssize_t write_record(unsigned char* target, Py_ssize_t room, const NewRe
     at[0] = <unsigned char>(properties_length >> 8)
     at[1] = <unsigned char>properties_length
     at += 2
-    if record.properties_length:
-        memcpy(at, record.properties, record.properties_length)
-        at += record.properties_length
+    kept_length = kept_properties_length(record)
+    if kept_length:
+        memcpy(at, record.properties, kept_length)
+        at += kept_length
     if record.with_record_crc:
-        if record.properties_length and record.properties[record.properties_length - 1] != 2:
+        if kept_length and record.properties[kept_length - 1] != 2:
             at[0] = 2
             at += 1
         write_crc_property(at, crc32_bytes(target, at - target))
@@ -551,7 +568,7 @@ cdef Record build(const unsigned char* data, const Layout* at, _Last last):
     return record
 
 
-def decode_record(buffer, Py_ssize_t offset=0, *, bint check_crc=True):
+def decode_record(buffer, Py_ssize_t offset=0, *, bint check_crc=True, bint require_record_crc=False):
     """The record at `offset`. With `check_crc` the body's checksum, and the record's if it has one, must be right."""
     cdef Py_buffer view
     cdef Layout at
@@ -563,9 +580,10 @@ def decode_record(buffer, Py_ssize_t offset=0, *, bint check_crc=True):
             offset < 0
             or offset > view.len
             or not find_layout(data, view.len - offset, &at)
-            or (check_crc and not crc_is_right(data, &at))
+            or ((check_crc or require_record_crc) and not crc_is_right(data, &at))
+            or (require_record_crc and not has_crc_property(data + at.properties, at.properties_length))
         ):
-            plain.decode_record(buffer, offset, check_crc=check_crc)
+            plain.decode_record(buffer, offset, check_crc=check_crc, require_record_crc=require_record_crc)
             raise RecordError("the record cannot be read", offset)
         return build(data, &at, _Last())
     finally:

@@ -185,10 +185,11 @@ class Record:
 def encode_record(record: Record, *, with_record_crc: bool = False) -> bytes:
     """The bytes of a record. Size, CRC, the version and the IPv6 bits follow from the content, whatever they were.
 
-    `with_record_crc` appends the property `__CRC32#`, a checksum over everything before it.
+    `with_record_crc` appends the property `__CRC32#`, a checksum over everything before it. One that is there already
+    was made over other bytes, or by a sender who would have his message taken for a damaged one: it is dropped.
     """
     topic = record.topic.encode("utf-8", "replace")
-    properties = record.properties_raw
+    properties = without_crc_property(record.properties_raw)
     if with_record_crc:
         if properties and not properties.endswith(b"\x02"):
             properties += b"\x02"
@@ -234,6 +235,21 @@ def _with_crc_property(encoded: bytes) -> bytes:
 def crc_property(crc: int) -> bytes:
     """The property that ends a record with a checksum: the digits stand least significant first."""
     return b"__CRC32#\x01" + f"{crc:010d}"[::-1].encode() + b"\x02"
+
+
+def has_crc_property(properties: bytes) -> bool:
+    """Whether the last item is a checksum: the name alone may stand in any value."""
+    return (
+        properties[-CRC_PROPERTY_BYTES : -CRC_PROPERTY_BYTES + 9] == b"__CRC32#\x01"
+        and properties[-1] == 2
+        and (len(properties) == CRC_PROPERTY_BYTES or properties[-CRC_PROPERTY_BYTES - 1] == 2)
+    )
+
+
+def without_crc_property(properties: bytes) -> bytes:
+    while has_crc_property(properties):
+        properties = properties[:-CRC_PROPERTY_BYTES]
+    return properties
 
 
 # ----------------------------------------------------------------------------------------------------------- reading
@@ -286,11 +302,19 @@ def _layout(view: Buffer, offset: int, limit: int) -> _Layout:
     return _Layout(end, born_host, store_host, body, body_length, topic, topic_length, properties, properties_length)
 
 
-def decode_record(buffer: Buffer, offset: int = 0, *, check_crc: bool = True) -> Record:
-    """The record at `offset`. With `check_crc` the body's checksum, and the record's if it has one, must be right."""
+def decode_record(
+    buffer: Buffer, offset: int = 0, *, check_crc: bool = True, require_record_crc: bool = False
+) -> Record:
+    """The record at `offset`. With `check_crc` the body's checksum, and the record's if it has one, must be right.
+
+    `require_record_crc` refuses a record without a checksum of its own: then no changed byte passes at all.
+    """
     if offset < 0 or offset > len(buffer):
         raise RecordError(f"offset {offset} lies outside of the buffer", offset)
-    return _read(memoryview(buffer), offset, len(buffer), check_crc)
+    record = _read(memoryview(buffer), offset, len(buffer), check_crc or require_record_crc)
+    if require_record_crc and not has_crc_property(record.properties_raw):
+        raise RecordError("the record has no checksum of its own", offset)
+    return record
 
 
 def decode_records(buffer: Buffer, *, check_crc: bool = False) -> list[Record]:
@@ -344,10 +368,9 @@ def _check_crc(view: memoryview, offset: int, at: _Layout) -> None:
     # Java leaves the field 0 for an empty body, whose CRC is 0 as well.
     if stored != actual:
         raise RecordError(f"the body has CRC {actual}, the record says {stored}", offset)
-    tail_begin = at.end - CRC_PROPERTY_BYTES
-    if at.properties_length >= CRC_PROPERTY_BYTES and bytes(view[tail_begin : tail_begin + 9]) == b"__CRC32#\x01":
-        expected = crc_property(crc32(view[offset:tail_begin]))
-        if bytes(view[tail_begin : at.end]) != expected:
+    if has_crc_property(bytes(view[at.properties : at.end])):
+        tail_begin = at.end - CRC_PROPERTY_BYTES
+        if bytes(view[tail_begin : at.end]) != crc_property(crc32(view[offset:tail_begin])):
             raise RecordError("the record does not have the checksum that its properties say", offset)
 
 
