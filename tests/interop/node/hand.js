@@ -1,6 +1,7 @@
 'use strict';
 // A hand that moves the Node client of the remoting protocol as it is told: see oracle/hand.py for the deeds.
 const readline = require('readline');
+const httpclient = require('urllib'); // the client insists on one, though only a cloud address needs it
 const { Consumer, Producer, Message } = require('ali-ons');
 
 const [ , , namesrv ] = process.argv;
@@ -10,6 +11,7 @@ const listeners = new Map();
 let instances = 0;
 
 const options = () => ({
+  httpclient,
   nameSrv: namesrv,
   clientIP: '127.0.0.1',
   instanceName: `node${process.pid}-${++instances}`,
