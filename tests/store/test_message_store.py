@@ -251,6 +251,7 @@ def test_keys_are_found_over_many_index_files_newest_first_and_within_the_limit(
     numbers = [int(decode_records(record)[0].body.split(b":")[0]) for record in newest]
     assert list(range(110, 120)) == numbers
     assert [] == store.query("orders", "k5", 32, 0, 5)
+    assert 30 == len(store.query("orders", "t1", 64, 0, 1 << 62, is_tag=True))
     store.close()
 
 

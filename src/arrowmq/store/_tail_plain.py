@@ -168,9 +168,12 @@ def dispatch_facts(properties: bytes | memoryview) -> tuple[bytes, bytes, bytes,
     return tags, keys, unique, delay
 
 
-def index_words(keys: bytes, unique: bytes) -> list[bytes]:
+def index_words(keys: bytes, unique: bytes, tags: bytes) -> list[bytes]:
+    """What a message is indexed under, in Apache's order (5.5 and later index the tag too, marked as one)."""
     words = [unique] if unique else []
     words += [word for word in keys.split(b" ") if word]
+    if tags:
+        words.append(b"T#" + tags)
     return words
 
 
@@ -209,7 +212,7 @@ def append(
     if is_queued and (queue.view is None or not has_queue_room(queue, 1)):
         return NEEDS_QUEUE_ROOM
     tags, keys, unique, delay = dispatch_facts(record.properties_raw)
-    words = index_words(keys, unique) if index.enabled and transaction != _ROLLBACK else []
+    words = index_words(keys, unique, tags) if index.enabled and transaction != _ROLLBACK else []
     if words and not has_index_room(index, len(words)):
         return NEEDS_INDEX_ROOM
     log.view[log.position : log.position + size] = data
@@ -245,8 +248,8 @@ def append_batch(
         total += len(encode_record(record, with_record_crc=with_crc))
         queued += transaction not in (_PREPARED, _ROLLBACK)
         if index.enabled and transaction != _ROLLBACK:
-            _, keys, unique, _ = dispatch_facts(record.properties_raw)
-            words += len(index_words(keys, unique))
+            tags, keys, unique, _ = dispatch_facts(record.properties_raw)
+            words += len(index_words(keys, unique, tags))
     if log.view is None or log.position + total + BLANK_BYTES > log.size:
         return NEEDS_SEGMENT, total
     if not has_queue_room(queue, queued):

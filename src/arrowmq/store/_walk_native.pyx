@@ -260,8 +260,8 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
         if queue is not None and index.place != NULL and index_has_room(index, count_words(&facts)):
             write_keys(queue, index, &facts, physical, store_timestamp)
         else:
-            _, keys, unique, _ = dispatch_facts((<const char *>place + parts.properties)[:parts.properties_length])
-            sink.restore_keys(route.topic, index_words(keys, unique), physical, store_timestamp)
+            tags, keys, unique, _ = dispatch_facts((<const char *>place + parts.properties)[:parts.properties_length])
+            sink.restore_keys(route.topic, index_words(keys, unique, tags), physical, store_timestamp)
     return 1
 
 

@@ -253,7 +253,7 @@ def walk(
                     if not sink.restore_entry(queue, queue_offset, physical, size, code):
                         return Walked(position, GAP, records, newest)
             if transaction != 0xC:
-                sink.restore_keys(topic, index_words(keys, unique), physical, store_timestamp)
+                sink.restore_keys(topic, index_words(keys, unique, tags), physical, store_timestamp)
         newest = max(newest, store_timestamp)
         records += 1
         position += size

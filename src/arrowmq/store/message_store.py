@@ -40,6 +40,7 @@ from arrowmq.store.tail import (
     dispatch_facts,
     index_words,
 )
+from arrowmq.store.walk import Progress
 from arrowmq.wire.record import Record, RecordError, decode_record
 
 if TYPE_CHECKING:
@@ -79,8 +80,12 @@ class MessageStore:
 
     # Life
 
-    def open(self) -> Recovered:
-        """Lock the directory, then recover it. Raises a StoreError that says what is wrong, and has changed nothing."""
+    def open(self, *, rebuilds: bool = False, progress: Progress | None = None) -> Recovered:
+        """Lock the directory, then recover it. Raises a StoreError that says what is wrong, and has changed nothing.
+
+        With `rebuilds` the queues and the index are made anew from the log; `progress` is told how many bytes of it
+        were read.
+        """
         self.disk.make_folder(self.root)
         self._lock.take()
         try:
@@ -90,9 +95,12 @@ class MessageStore:
             self.index.load()
             self.checkpoint.load()
             recovery = Recovery(
-                self.root, self.config, self.commit_log, self.consume_queues, self.index, self.checkpoint
+                self.root, self.config, self.commit_log, self.consume_queues, self.index, self.checkpoint, progress
             )
-            recovered = recovery.run(was_clean=was_clean)
+            if rebuilds:
+                recovered = recovery.rebuild()
+            else:
+                recovered = recovery.run(was_clean=was_clean)
             self._write_abort()
         except BaseException:
             self._lock.release()
@@ -284,8 +292,8 @@ class MessageStore:
         elif missing == NEEDS_QUEUE_ROOM:
             queue.make_room()
         elif missing == NEEDS_INDEX_ROOM:
-            _, keys, unique, _ = dispatch_facts(record.properties_raw)
-            self.index.make_room(len(index_words(keys, unique)))
+            tags, keys, unique, _ = dispatch_facts(record.properties_raw)
+            self.index.make_room(len(index_words(keys, unique, tags)))
         else:
             raise AssertionError(f"append asked for room of an unknown kind: {missing}")
 
@@ -422,8 +430,11 @@ class MessageStore:
         data = self._reader.record_at(physical_offset)
         return None if data is None else decode_record(data)
 
-    def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> list[memoryview]:
-        """Records whose key may be this one, in log order. Hashes are compared: callers compare the keys."""
+    def query(
+        self, topic: str, key: str, max_count: int, begin: int, end: int, *, is_tag: bool = False
+    ) -> list[memoryview]:
+        """Records whose key, or tag, may be this one, in log order. Hashes are compared: callers compare the keys."""
+        key = f"T#{key}" if is_tag else key
         wanted = min(max_count, self.config.max_msgs_num_batch)
         found: list[memoryview] = []
         for _ in range(_QUERY_ROUNDS):

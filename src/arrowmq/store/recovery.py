@@ -24,7 +24,17 @@ from arrowmq.store.reading import store_timestamp_of
 from arrowmq.store.results import Recovered
 from arrowmq.store.segment import Segment
 from arrowmq.store.tail import LogTail, QueueTail
-from arrowmq.store.walk import BLANK, CHECK_BODY_CRC, CHECK_RECORD_CRC, END_OF_BUFFER, GAP, REASONS, check_record, walk
+from arrowmq.store.walk import (
+    BLANK,
+    CHECK_BODY_CRC,
+    CHECK_RECORD_CRC,
+    END_OF_BUFFER,
+    GAP,
+    REASONS,
+    Progress,
+    check_record,
+    walk_in_steps,
+)
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +106,9 @@ class Recovery:
         queues: Queues,
         index: Index,
         checkpoint: Checkpoint,
+        progress: Progress | None = None,
     ) -> None:
+        self._progress = progress
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -106,6 +118,21 @@ class Recovery:
         if config.enabled_append_prop_crc or config.force_verify_prop_crc:
             self._checks |= CHECK_RECORD_CRC
         self.checked_from = 0
+
+    def rebuild(self) -> Recovered:
+        """Make queues and index anew from the first record on.
+
+        A queue whose messages all expired has nothing in the log that tells its count: that is carried over.
+        """
+        counts = {(queue.tail.topic, queue.tail.queue_id): queue.tail.next_offset for queue in self._queues}
+        self._queues.destroy()
+        self._index.destroy()
+        self._checkpoint.physic_msg_timestamp = self._checkpoint.logics_msg_timestamp = 0
+        recovered = self.run(was_clean=False)
+        for (topic, queue_id), count in counts.items():
+            if count and self._queues.get(topic, queue_id).tail.next_offset == 0:
+                self._queues.get(topic, queue_id).begin_at(count)
+        return recovered
 
     def run(self, *, was_clean: bool) -> Recovered:
         segments = self._log.segments
@@ -158,7 +185,7 @@ class Recovery:
         for number in range(start, len(segments)):
             segment = segments[number]
             view = segment.view
-            position, verdict, count, last = walk(view, 0, segment.size, segment.start, self._checks, sink, 0)
+            position, verdict, count, last = walk_in_steps(segment, 0, self._checks, sink, self._progress)
             records += count
             newest = max(newest, last)
             is_last = number == len(segments) - 1
