@@ -93,8 +93,7 @@ async def test_offsets_are_written_every_five_seconds_and_only_when_they_changed
     await node.clock.advance(9.9)
     assert not file.exists()
     await node.clock.advance(0.2)
-    await node.eventually(file.exists)
-    await node.eventually(lambda: file.read_bytes().endswith(b"}"))
+    await node.eventually(lambda: node.broker.offsets.file.is_saved)
     assert json.loads(file.read_bytes())["offsetTable"] == {"orders@G": {"0": 1}}
     written = file.stat().st_mtime_ns
     await node.clock.advance(30)

@@ -135,6 +135,7 @@ async def test_topics_made_by_messages_are_written_together_a_moment_later(node:
     await node.client.send("two")
     assert not file.exists()
     await node.clock.advance(0.1)
+    await node.eventually(lambda: node.broker.topics.file.is_saved)
     assert {"one", "two"} <= set(json.loads(file.read_bytes())["topicConfigTable"])
 
 

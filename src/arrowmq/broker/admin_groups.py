@@ -34,18 +34,20 @@ class GroupAdmin:
         self.groups = broker.groups
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
-    def update(self, call: Call) -> None:
+    async def update(self, call: Call) -> None:
         wanted = fastjson.loads(call.body, type=SubscriptionGroupConfig)
         self._check(wanted)
         self.groups.update(wanted)
+        await self.groups.saved()
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
-    def update_list(self, call: Call) -> None:
+    async def update_list(self, call: Call) -> None:
         wanted = fastjson.loads(call.body, type=SubscriptionGroupList).group_config_list
         for group in wanted:
             self._check(group)
         for group in wanted:
             self.groups.update(group)
+        await self.groups.saved()
 
     def _check(self, wanted: SubscriptionGroupConfig) -> None:
         if (fault := names.group_fault(wanted.group_name)) is not None:
@@ -63,12 +65,13 @@ class GroupAdmin:
             )
 
     @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
-    def delete(self, request: DeleteSubscriptionGroup) -> None:
+    async def delete(self, request: DeleteSubscriptionGroup) -> None:
         """Deletes a group; its offsets stay unless asked otherwise, so that a mistake can be undone."""
         self.groups.delete(request.group_name)
         self.broker.stats.forget_group(request.group_name)
         if request.clean_offset:
             self.broker.offsets.remove_group(request.group_name)
+        await self.groups.saved()
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all_configs(self, request: GetAllSubscriptionGroup) -> Answer:
@@ -93,9 +96,10 @@ class GroupAdmin:
         return Answer(body=fastjson.dumps(group))
 
     @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
-    def forbid(self, request: UpdateGroupForbidden) -> Answer:
+    async def forbid(self, request: UpdateGroupForbidden) -> Answer:
         if request.readable is not None:
             self.groups.set_readable(request.group, request.topic, request.readable)
+            await self.groups.saved()
         state = GroupForbidden(
             group=request.group, topic=request.topic, readable=self.groups.may_read(request.group, request.topic)
         )

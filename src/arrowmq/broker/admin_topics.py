@@ -34,7 +34,7 @@ class TopicAdmin:
         self.topics = broker.topics
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC)
-    def update(self, request: CreateTopic) -> Answer:
+    async def update(self, request: CreateTopic) -> Answer:
         wanted = TopicConfig(
             topic_name=request.topic,
             read_queue_nums=request.read_queue_nums,
@@ -50,10 +50,11 @@ class TopicAdmin:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
         self._check(wanted, changes)
         self._update(wanted, changes)
+        await self.topics.saved()
         return Answer(remark=NOT_SET)
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
-    def update_list(self, call: Call) -> Answer:
+    async def update_list(self, call: Call) -> Answer:
         wanted = fastjson.loads(call.body, type=CreateTopicListBody).topic_config_list
         changes = [
             {key if key[:1] in "+-" else f"+{key}": value for key, value in topic.attributes.items()}
@@ -63,6 +64,7 @@ class TopicAdmin:
             self._check(topic, change)
         for topic, change in zip(wanted, changes, strict=True):
             self._update(topic, change)
+        await self.topics.saved()
         return Answer()
 
     def _check(self, wanted: TopicConfig, changes: dict[str, str]) -> None:
@@ -102,7 +104,7 @@ class TopicAdmin:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
-    def delete(self, request: DeleteTopic) -> Answer | None:
+    async def delete(self, request: DeleteTopic) -> None:
         topic = request.topic
         if not topic.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -118,7 +120,7 @@ class TopicAdmin:
         for name in doomed:
             if name == topic or self.topics.get(name) is not None:
                 self._forget(name)
-        return None
+        await self.topics.saved()
 
     def _forget(self, topic: str) -> None:
         self.topics.delete(topic)

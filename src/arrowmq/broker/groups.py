@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 
 from arrowmq.broker import names
 from arrowmq.broker.config import BrokerConfig
-from arrowmq.broker.topics import PERSIST_TOGETHER_S
+from arrowmq.broker.table_file import TableFile
 from arrowmq.broker.versions import next_version
-from arrowmq.clock import Clock, Timer
+from arrowmq.clock import Clock
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.wire.bodies import DataVersion, SubscriptionGroupConfig
 
@@ -23,17 +22,16 @@ FORBID_READ = 1 << 2
 class SubscriptionGroups:
     def __init__(self, config: BrokerConfig, file: JsonConfigFile, clock: Clock) -> None:
         self.config = config
-        self.file = file
+        self.file = TableFile(file, clock, self.encode)
         self.clock = clock
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
-        self._persist_timer: Timer | None = None
 
     def load(self) -> None:
         for group in names.BUILT_IN_GROUPS:
             self.table[group] = SubscriptionGroupConfig(group_name=group)
-        stored = self.file.load()
+        stored = self.file.file.load()
         if stored is None:
             return
         for group, entry in stored.get("subscriptionGroupTable", {}).items():
@@ -55,7 +53,7 @@ class SubscriptionGroups:
         created = SubscriptionGroupConfig(group_name=group)
         self.table[group] = created
         log.info("subscription group[%s] created", group)
-        self._changed(persist_now=False)
+        self._changed()
         return created
 
     def why_not_created(self, group: str) -> str | None:
@@ -73,13 +71,13 @@ class SubscriptionGroups:
 
     def update(self, wanted: SubscriptionGroupConfig) -> None:
         self.table[wanted.group_name] = wanted
-        self._changed(persist_now=True)
+        self._changed()
 
     def delete(self, group: str) -> bool:
         known = self.table.pop(group, None) is not None
         forbidden = self.forbidden.pop(group, None) is not None
         if known or forbidden:
-            self._changed(persist_now=True)
+            self._changed()
         return known
 
     def set_readable(self, group: str, topic: str, readable: bool) -> None:
@@ -92,27 +90,26 @@ class SubscriptionGroups:
             masks.pop(topic, None)
         if not masks:
             del self.forbidden[group]
-        self._changed(persist_now=True)
+        self._changed()
 
     def may_read(self, group: str, topic: str) -> bool:
         return not self.forbidden.get(group, {}).get(topic, 0) & FORBID_READ
 
-    def _changed(self, *, persist_now: bool) -> None:
+    def _changed(self) -> None:
         self.version = next_version(self.version, self.clock.now_ms())
-        if persist_now:
-            self.persist()
-        elif self._persist_timer is None:
-            self._persist_timer = self.clock.call_later(PERSIST_TOGETHER_S, self.persist)
+        self.file.changed()
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "dataVersion": msgspec.to_builtins(self.version),
+    def encode(self) -> bytes:
+        table = {
+            "dataVersion": self.version,
             "forbiddenTable": self.forbidden,
-            "subscriptionGroupTable": msgspec.to_builtins(self.table),
+            "subscriptionGroupTable": self.table,
         }
+        return msgspec.json.encode(table)
+
+    async def saved(self) -> None:
+        """Returns when all changes up to now are on disk."""
+        await self.file.saved()
 
     def persist(self) -> None:
-        if self._persist_timer is not None:
-            self._persist_timer.cancel()
-            self._persist_timer = None
-        self.file.persist(self.as_json())
+        self.file.save()

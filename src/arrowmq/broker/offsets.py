@@ -7,13 +7,13 @@ come.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
 import msgspec
 
 from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.table_file import TableFile
 from arrowmq.broker.versions import next_version
 from arrowmq.clock import Clock
 from arrowmq.store.config_file import JsonConfigFile
@@ -31,17 +31,16 @@ def offset_key(topic: str, group: str) -> str:
 class ConsumerOffsets:
     def __init__(self, config: BrokerConfig, file: JsonConfigFile, clock: Clock) -> None:
         self.config = config
-        self.file = file
+        self.file = TableFile(file, clock, lambda: msgspec.json.encode(self.as_json()))
         self.clock = clock
         self.version = DataVersion(timestamp=clock.now_ms())
         self._committed: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
         self._commits = 0
-        self._is_dirty = False
 
     def load(self) -> None:
-        stored = self.file.load()
+        stored = self.file.file.load()
         if stored is None:
             return
         for key, queues in stored.get("offsetTable", {}).items():
@@ -69,7 +68,7 @@ class ConsumerOffsets:
         if before is not None and offset < before:
             log.info("group[%s] goes back in topic[%s] queue %d from %d to %d", group, topic, queue_id, before, offset)
         queues[queue_id] = offset
-        self._is_dirty = True
+        self.file.changed(soon=False)
         self._commits += 1
         if self._commits % self.config.consumer_offset_update_version_step == 0:
             self.version = next_version(self.version, self.clock.now_ms())
@@ -127,7 +126,7 @@ class ConsumerOffsets:
         queues = self._committed.get(offset_key(topic, source))
         if queues is not None:
             self._committed[offset_key(topic, target)] = dict(queues)
-            self._is_dirty = True
+            self.file.changed(soon=False)
 
     def remove_group(self, group: str) -> None:
         self._remove(lambda topic, owner: owner == group)
@@ -139,7 +138,7 @@ class ConsumerOffsets:
         for table in (self._committed, self._pulled, self._resets):
             for key in [key for key in table if doomed(*_split(key))]:
                 del table[key]
-                self._is_dirty = True
+                self.file.changed(soon=False)
 
     def as_json(self) -> dict[str, Any]:
         by_group: dict[str, list[str]] = {}
@@ -152,19 +151,10 @@ class ConsumerOffsets:
         }
 
     def persist(self) -> None:
-        self._is_dirty = False
-        self.file.persist(self.as_json())
+        self.file.save()
 
     async def persist_if_changed(self) -> None:
-        """Writes the file in a thread of its own, because nobody should wait for this fsync."""
-        if not self._is_dirty:
-            return
-        self._is_dirty = False
-        try:
-            await asyncio.to_thread(self.file.persist, self.as_json())
-        except BaseException:
-            self._is_dirty = True
-            raise
+        await self.file.saved()
 
 
 def _split(key: str) -> tuple[str, str]:

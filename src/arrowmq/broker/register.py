@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
+
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.config import READ, WRITE, BrokerConfig
 from arrowmq.broker.topics import Topics
@@ -170,7 +172,7 @@ class Registration:
             topic_queue_mapping_detail_map={},
             topic_queue_mapping_info_map={},
         )
-        body = fastjson.dumps(RegisterBrokerBody(topic_config_serialize_wrapper=wrapper))
+        body = msgspec.json.encode(RegisterBrokerBody(topic_config_serialize_wrapper=wrapper))
         if names is None:
             self._whole_table = (self.topics.version, permission, body)
         return body

@@ -1,28 +1,27 @@
 """The topic table: which topics this broker has, how many queues each, and who may do what with them.
 
-Kept in `config/topics.json`. A change made by an administrator is on disk before it is answered. A topic that came into
-being by its first message is written a moment later, together with others (five thousand such topics would otherwise
-mean five thousand rewrites of the file); should the broker die in between, `adopt` finds its queues in the store.
+Kept in `config/topics.json`. A change made by an administrator is on disk before it is answered (`saved`). A topic that
+came into being by its first message is written a moment later, together with others (five thousand such topics would
+otherwise mean five thousand rewrites of the file); should the broker die in between, `adopt` finds its queues.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 
 from arrowmq.broker import names
 from arrowmq.broker.config import INHERIT, BrokerConfig
+from arrowmq.broker.table_file import TableFile
 from arrowmq.broker.versions import next_version
-from arrowmq.clock import Clock, Timer
+from arrowmq.clock import Clock
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.wire.bodies import DataVersion, TopicConfig
 
 log = logging.getLogger(__name__)
 
-PERSIST_TOGETHER_S = 0.05
 UNIT_FLAG = 1
 UNIT_SUBSCRIPTION_FLAG = 2
 MESSAGE_TYPE = "message.type"
@@ -43,18 +42,17 @@ class WrongAttribute(ValueError):
 class Topics:
     def __init__(self, config: BrokerConfig, file: JsonConfigFile, clock: Clock) -> None:
         self.config = config
-        self.file = file
+        self.file = TableFile(file, clock, self.encode)
         self.clock = clock
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
         self.on_change: list[Callable[[list[TopicConfig]], None]] = []
-        self._persist_timer: Timer | None = None
 
     def load(self) -> None:
         """Built-in topics, then what the file says over them."""
         for topic, (queues, perm) in names.built_in_topics(self.config).items():
             self.table[topic] = _topic(topic, queues, perm)
-        stored = self.file.load()
+        stored = self.file.file.load()
         if stored is None:
             return
         for topic, entry in stored.get("topicConfigTable", {}).items():
@@ -78,7 +76,7 @@ class Topics:
                 "topics.json does not know %d topics that have messages; taken over: %s", len(adopted), adopted[:10]
             )
             self.version = next_version(self.version, self.clock.now_ms())
-            self.persist()
+            self.file.changed(soon=False)
         return adopted
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -118,20 +116,20 @@ class Topics:
         return created
 
     def update(self, wanted: TopicConfig, attribute_changes: Mapping[str, str]) -> bool:
-        """Creates or replaces by an administrator's word. True if anything changed; then it is on disk."""
+        """Creates or replaces by an administrator's word. True if it changed; `saved` tells when it is on disk."""
         existing = self.table.get(wanted.topic_name)
         current = dict(existing.attributes or {}) if existing is not None else {}
         wanted.attributes = altered_attributes(current, attribute_changes, is_new=existing is None)
         if existing == wanted:
             return False
         self.table[wanted.topic_name] = wanted
-        self._changed([wanted], persist_now=True)
+        self._changed([wanted])
         return True
 
     def delete(self, topic: str) -> bool:
         if self.table.pop(topic, None) is None:
             return False
-        self._changed([], persist_now=True)
+        self._changed([])
         return True
 
     def set_order(self, order_topics: set[str]) -> None:
@@ -141,33 +139,28 @@ class Topics:
             topic.order = not topic.order
         if changed:
             self.version = next_version(self.version, self.clock.now_ms())
-            self.persist()
+            self.file.changed()
 
     def _add(self, created: TopicConfig) -> None:
         log.info("topic[%s] created with %d queues", created.topic_name, created.write_queue_nums)
         self.table[created.topic_name] = created
-        self._changed([created], persist_now=False)
+        self._changed([created])
 
-    def _changed(self, changed: list[TopicConfig], *, persist_now: bool) -> None:
+    def _changed(self, changed: list[TopicConfig]) -> None:
         self.version = next_version(self.version, self.clock.now_ms())
-        if persist_now:
-            self.persist()
-        elif self._persist_timer is None:
-            self._persist_timer = self.clock.call_later(PERSIST_TOGETHER_S, self.persist)
+        self.file.changed()
         for listener in self.on_change:
             listener(changed)
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "dataVersion": msgspec.to_builtins(self.version),
-            "topicConfigTable": msgspec.to_builtins(self.table),
-        }
+    def encode(self) -> bytes:
+        return msgspec.json.encode({"dataVersion": self.version, "topicConfigTable": self.table})
+
+    async def saved(self) -> None:
+        """Returns when all changes up to now are on disk."""
+        await self.file.saved()
 
     def persist(self) -> None:
-        if self._persist_timer is not None:
-            self._persist_timer.cancel()
-            self._persist_timer = None
-        self.file.persist(self.as_json())
+        self.file.save()
 
 
 def altered_attributes(current: dict[str, str], changes: Mapping[str, str], *, is_new: bool) -> dict[str, str]:

@@ -1,0 +1,75 @@
+"""A table of the broker on disk, written in a thread because nobody's request should wait for another's fsync.
+
+Changes that came about by themselves are written a moment later, many at once. Who must not be answered before a change
+is on disk awaits `saved()`. Writes are numbered, and an older state never lands on top of a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from arrowmq.clock import Clock, Timer
+from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+TOGETHER_S = 0.05
+
+
+class TableFile:
+    def __init__(self, file: JsonConfigFile, clock: Clock, encode: Callable[[], bytes]) -> None:
+        self.file = file
+        self.clock = clock
+        self.encode = encode
+        self._lock = threading.Lock()
+        self._state = 0
+        self._written = 0
+        self._timer: Timer | None = None
+        self._saving: asyncio.Future[None] | None = None
+
+    @property
+    def is_saved(self) -> bool:
+        return self._written >= self._state
+
+    def changed(self, *, soon: bool = True) -> None:
+        """The table is no longer as on disk. `soon` has it written by itself; else the owner asks for it."""
+        self._state += 1
+        if soon and self._timer is None:
+            self._timer = self.clock.call_later(TOGETHER_S, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.ensure_future(self._save_changes())
+
+    async def _save_changes(self) -> None:
+        while not self.is_saved:
+            try:
+                await self.saved()
+            except StoreError as problem:
+                # The table in memory is right; the next change, or the end, tries again.
+                log.error("%s was not written: %s", self.file.path, problem)
+                return
+
+    async def saved(self) -> None:
+        """Returns when the table as it is now is on disk. Raises `StoreError` if the disk refuses."""
+        if not self.is_saved:
+            state, data = self._state, self.encode()
+            await asyncio.to_thread(self._write, state, data)
+
+    def save(self) -> None:
+        """The same, now and in this thread."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._write(self._state, self.encode())
+
+    def _write(self, state: int, data: bytes) -> None:
+        with self._lock:
+            if state >= self._written:
+                self.file.persist(data)
+                self._written = state
