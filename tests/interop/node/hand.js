@@ -36,7 +36,7 @@ const record = message => ({
   body: message.body.toString(),
   queue: message.queueId,
   offset: Number(message.queueOffset),
-  msgId: message.properties.UNIQ_KEY || message.msgId,
+  msgId: message.msgId, // this client knows the offset id only
   offsetMsgId: message.msgId,
   times: message.reconsumeTimes,
   born: Number(message.bornTimestamp),
@@ -64,7 +64,7 @@ const deeds = {
           msgId: result.msgId,
           offsetMsgId: result.offsetMsgId || result.msgId,
           broker: result.messageQueue.brokerName,
-          queue: result.messageQueue.queueId,
+          queue: Number(result.messageQueue.queueId),
           offset: Number(result.queueOffset),
         });
       } catch (problem) {
