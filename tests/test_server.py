@@ -6,14 +6,16 @@ import asyncio
 import json
 import random
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from arrowmq.config import ConfigError
 from arrowmq.remoting.client import RemotingClient
-from arrowmq.remoting.errors import ConnectFailed
+from arrowmq.remoting.errors import ConnectFailed, ConnectionLost
 from arrowmq.remoting.server import ListenFailed
+from arrowmq.remoting.tls import client_tls
 from arrowmq.server import MAIN_PORT_ONLY, Node, build_node
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frame import Command, encode_frame
@@ -199,4 +201,35 @@ async def test_every_code_with_senseless_fields_gets_an_answer(tmp_path: Path) -
                     assert answer.code == 0 or answer.remark, f"{code.name}: code {answer.code} without a remark"
     finally:
         await client.close()
+        await node.stop()
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> dict[str, str]:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=arrowmq"),
+            *("-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return {"tls.server.mode": "enforcing", "tls.server.certPath": certificate, "tls.server.keyPath": key}
+
+
+async def test_a_node_that_insists_on_tls_registers_and_serves_over_it(tmp_path: Path, tls: dict[str, str]) -> None:
+    node = build_node(tmp_path / "data", {**LOCAL, **tls}, namesrv_port=0, broker_port=0)
+    await node.start()
+    encrypted = RemotingClient(tls=client_tls({"tls.enable": "true"}))
+    try:
+        route = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+        assert (await encrypted.invoke(node.namesrv_address, route, 10)).code == 0
+        assert (
+            await encrypted.invoke(node.broker_address, Command.request(RequestCode.GET_BROKER_CONFIG), 10)
+        ).code == 0
+        with pytest.raises(ConnectionLost):
+            await ask(node.broker_address, RequestCode.GET_BROKER_CONFIG)
+    finally:
+        await encrypted.close()
         await node.stop()
