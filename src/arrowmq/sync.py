@@ -54,7 +54,11 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
 
     def begin(self, work: Callable[[], Awaitable[_R]]) -> concurrent.futures.Future[_R]:
         if os.getpid() != self._pid:
@@ -84,8 +88,6 @@ class LoopThread:
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        self.loop.close()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
