@@ -52,6 +52,7 @@ class TransactionChecks:
         self.clients = clients
         self.transactions = transactions
         self.clock = clock
+        self.rounds = 0
         self.asked = 0
         self.parked = 0
         background.every("check open transactions", config.transaction_check_interval / 1000, self.round)
@@ -76,6 +77,7 @@ class TransactionChecks:
             log.warning("checks of transactions wait: %s", refused)
         transactions.done_up_to(min(offset, end))
         await transactions.persist_progress()
+        self.rounds += 1
 
     async def stop(self) -> None:
         """Notes how far everything is done with, so that the next start has less to read."""

@@ -110,7 +110,7 @@ class TransactionLog:
     def _repair(self) -> None:
         """Writes the op record that a crash kept from following the last record of the log."""
         last = self._last_record()
-        if last is None or last.prepared_transaction_offset <= 0:
+        if last is None:
             return
         if transaction_type(last.sys_flag) == TRANSACTION_COMMIT:
             how = End.COMMIT
@@ -121,7 +121,9 @@ class TransactionLog:
         else:
             return
         half = self.half_at(last.prepared_transaction_offset)
-        if half is not None and half.queue_offset not in self._ended:
+        if half is None or half.physical_offset >= last.physical_offset or transaction_id(half) != transaction_id(last):
+            return
+        if half.queue_offset not in self._ended:
             log.info(
                 "half message %d ended (%s) as the broker crashed; its op record is written now",
                 half.queue_offset,
