@@ -233,3 +233,21 @@ async def test_a_node_that_insists_on_tls_registers_and_serves_over_it(tmp_path:
     finally:
         await encrypted.close()
         await node.stop()
+
+
+def test_settings_without_effect_are_named_once_and_those_with_one_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = {"flushDiskType": "SYNC_FLUSH", "orderMessageEnable": "true", "autoCreateTopicEnable": "true"}
+    settings = {**LOCAL, **known, "tls.server.mode": "permissive", "useEpollNativeSelector": "true", "misspeltKey": "1"}
+    with caplog.at_level("INFO", logger="arrowmq.server"):
+        build_node(tmp_path, settings, namesrv_port=0, broker_port=0)
+    assert [record.message for record in caplog.records] == [
+        "settings without effect here: misspeltKey, useEpollNativeSelector"
+    ]
+
+
+@pytest.mark.parametrize("key", ["enableControllerInNamesrv", "clusterTest"])
+def test_a_part_that_does_not_exist_is_refused_rather_than_left_out_in_silence(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}=true"):
+        build_node(tmp_path, {key: "true"}, namesrv_port=0)

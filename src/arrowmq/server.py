@@ -14,7 +14,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,13 +182,15 @@ def build_node(
         known |= own.keys() - set(unknown)
     if broker_port is not None:
         from arrowmq.broker import BrokerConfig
+        from arrowmq.store.config import StoreConfig, apache_key
 
         broker = BrokerConfig.from_properties(
             {**properties, "listenPort": str(broker_port), "storePathRootDir": str(directory)}
         )
-        known |= set(properties) - set(broker.others)
-    for key in sorted(set(properties) - known):
-        log.debug("setting has no effect key=%s", key)
+        known |= set(properties) - set(broker.ignored(apache_key(field.name) for field in fields(StoreConfig)))
+    without_effect = sorted(key for key in properties.keys() - known if not key.startswith("tls."))
+    if without_effect:
+        log.info("settings without effect here: %s", ", ".join(without_effect))
     return Node(
         namesrv=namesrv,
         broker=broker,

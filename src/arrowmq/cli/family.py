@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from arrowmq.cli import running
+from arrowmq.config import ConfigError
 
 log = logging.getLogger("arrowmq")
 
@@ -34,7 +35,7 @@ def run(
     try:
         with asyncio.Runner(loop_factory=running.new_event_loop) as runner:
             runner.run(_Family(root, properties, namesrv_port, broker_port, count, log_level).serve())
-    except (ValueError, OSError) as error:
+    except (ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -76,7 +76,7 @@ def run(build: Callable[[], Node], *, log_level: str, stop_with_stdin: bool) -> 
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(build, stop_with_stdin))
-    except (ValueError, OSError, StoreError) as error:
+    except (ConfigError, AddressError, OSError, StoreError) as error:
         log.debug("start failed", exc_info=error)
         raise click.ClickException(_sentence(error)) from error
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from arrowmq.config import fill, properties_of
+from arrowmq.config import ConfigError, fill, properties_of
 
 ALWAYS_BLACK_LISTED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
@@ -43,6 +43,12 @@ class NamesrvConfig:
     def from_properties(cls, properties: Mapping[str, str]) -> tuple[NamesrvConfig, list[str]]:
         """The settings, and the keys among them that a NameServer does not know."""
         config, unknown = fill(cls, properties)
+        for key, is_set in (
+            ("enableControllerInNamesrv", config.enable_controller_in_namesrv),
+            ("clusterTest", config.cluster_test),
+        ):
+            if is_set:
+                raise ConfigError(f"{key}=true: this NameServer has no such part; set it to false")
         return config, sorted(unknown)
 
     @property

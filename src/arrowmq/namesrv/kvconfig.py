@@ -60,11 +60,11 @@ class KvConfig:
         data = fastjson.dumps({"configTable": self._table})
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._path.exists():
-            _replace(self._path.with_name(self._path.name + ".bak"), self._path.read_bytes())
-        _replace(self._path, data)
+            replace_file(self._path.with_name(self._path.name + ".bak"), self._path.read_bytes())
+        replace_file(self._path, data)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """A reader finds the old content or the new one, also after a power loss."""
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "wb") as file:

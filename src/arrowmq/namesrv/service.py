@@ -10,7 +10,7 @@ from pathlib import Path
 from arrowmq.clock import Clock
 from arrowmq.config import ConfigError, format_properties, parse_properties, properties_of
 from arrowmq.namesrv.config import NamesrvConfig
-from arrowmq.namesrv.kvconfig import ORDER_TOPIC_CONFIG, KvConfig
+from arrowmq.namesrv.kvconfig import ORDER_TOPIC_CONFIG, KvConfig, replace_file
 from arrowmq.namesrv.registration import ChecksumMismatch, read_registration
 from arrowmq.namesrv.routes import explain_no_route, find_route, keep_zone
 from arrowmq.namesrv.tables import MinBrokerIdChange, NotRegistered, RouteTables
@@ -311,7 +311,7 @@ class ToolRequests:
             log.warning("settings ignored keys=%s reason=a NameServer does not know them", ",".join(unknown))
         path = Path(self._config.config_store_path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(format_properties(properties_of(self._config)))
+        replace_file(path, format_properties(properties_of(self._config)).encode())
 
 
 def _topic_list(topics: Iterable[str]) -> Answer:
