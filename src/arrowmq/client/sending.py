@@ -16,12 +16,14 @@ from arrowmq.client.faults import FaultTable, choose_queue
 from arrowmq.client.outgoing import Packed
 from arrowmq.client.receipt import SendReceipt, SendStatus
 from arrowmq.client.routes import Route
-from arrowmq.client.session import DEFAULT_TOPIC_QUEUES, Session
+from arrowmq.client.send_frame import DEFAULT_TOPIC_QUEUES, SendFrames
+from arrowmq.client.session import Session
+from arrowmq.remoting.errors import RemotingError, RequestTimeout
 from arrowmq.wire import properties as prop
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.message import MessageQueue
-from arrowmq.wire.properties import properties_text
+from arrowmq.wire.properties import encode_properties, properties_text
 
 STORED_CODES = (
     ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -64,6 +66,7 @@ class Sender:
         self._retry_when_not_flushed = retry_when_not_flushed
         self.faults = FaultTable(session.clock) if avoid_slow_brokers else None
         self._turn = random.randrange(1000)
+        self._frames = SendFrames(group)
 
     async def send(
         self,
@@ -100,13 +103,7 @@ class Sender:
                 continue
             asked = monotonic()
             try:
-                answer = await session.ask(
-                    address,
-                    self.request(packed, queue, code),
-                    f"sending to {packed.topic} queue {queue.queue_id} of {queue.broker_name}",
-                    left_s,
-                    accept=STORED_CODES,
-                )
+                answer = await self._ask(address, packed, queue, code, left_s)
             except (Unreachable, TimedOut, Refused) as failure:
                 causes.append(failure)
                 if route.is_template and isinstance(failure, Refused):
@@ -125,6 +122,33 @@ class Sender:
         if unsure is not None:
             return unsure
         raise self._gave_up(packed, tried, causes, timeout_s, (monotonic() - started) * 1000)
+
+    async def _ask(self, address: str, packed: Packed, queue: MessageQueue, code: int, left_s: float) -> Command:
+        """One attempt. On an open connection, with nobody who must see the fields, the frame is written directly."""
+        session = self._session
+        connection = session.remoting.connection(address) if session.is_plain else None
+        properties = packed.properties
+        if connection is None or prop.RECONSUME_TIME in properties:
+            what = _what(packed, queue)
+            return await session.ask(address, self.request(packed, queue, code), what, left_s, accept=STORED_CODES)
+        start = self._frames.start_of(packed.topic, queue, code == RequestCode.SEND_BATCH_MESSAGE)
+        raw = encode_properties(properties)
+        born_ms, sys_flag, flag, body = session.clock.now_ms(), packed.sys_flag, packed.flag, packed.body
+
+        def encode(opaque: int) -> bytes:
+            return SendFrames.frame(code, opaque, start, sys_flag, flag, born_ms, raw, body)
+
+        try:
+            answer = await connection.request_encoded(encode, left_s)
+        except RequestTimeout as late:
+            raise TimedOut(_what(packed, queue), address, left_s) from late
+        except RemotingError as lost:
+            raise Unreachable(_what(packed, queue), address, lost) from lost
+        if answer.code and answer.code not in STORED_CODES:
+            if answer.code == ResponseCode.GO_AWAY:
+                session.remoting.disconnect(address)
+            raise Refused(_what(packed, queue), address, answer.code, answer.remark)
+        return answer
 
     async def send_oneway(self, packed: Packed, choice: Choice | None = None) -> None:
         route = self._session.routes.get(packed.topic) or await self._route(packed.topic, 3.0)
@@ -210,6 +234,10 @@ class Sender:
 
 
 _IN_HEADER = (prop.RECONSUME_TIME, prop.MAX_RECONSUME_TIMES)
+
+
+def _what(packed: Packed, queue: MessageQueue) -> str:
+    return f"sending to {packed.topic} queue {queue.queue_id} of {queue.broker_name}"
 
 
 def _nothing_more() -> None:

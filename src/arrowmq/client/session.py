@@ -17,6 +17,7 @@ from arrowmq.client.credentials import Credentials
 from arrowmq.client.errors import ArrowMQError, InvalidUse, NamesrvUnreachable, NoRoute, Refused, TimedOut, Unreachable
 from arrowmq.client.options import Options
 from arrowmq.client.routes import Route
+from arrowmq.client.send_frame import DEFAULT_TOPIC_QUEUES
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError, RequestTimeout
 from arrowmq.wire import fastjson
@@ -26,8 +27,6 @@ from arrowmq.wire.frame import Command
 from arrowmq.wire.ids import UniqueIds
 
 log = logging.getLogger("arrowmq.client")
-
-DEFAULT_TOPIC_QUEUES = 4
 
 
 class Session:
@@ -43,6 +42,8 @@ class Session:
         self.remoting = RemotingClient(options.clock, tls=options.tls)
         self.new_msg_id = UniqueIds(_ip_bytes(self.client_id.partition("@")[0]), options.clock.now_ms).next
         self.credentials = Credentials(*options.credentials) if options.credentials else None
+        #: Nobody must see requests before they leave: they may be written in whatever way is quickest.
+        self.is_plain = self.credentials is None and not options.rpc_hooks
         self.routes: dict[str, Route] = {}
         #: Topics whose routes are kept fresh, each with what to do when its route changed.
         self.watched: dict[str, Callable[[], object]] = {}
@@ -150,7 +151,7 @@ class Session:
     ) -> Command:
         """Send a request and wait for its answer; an answer that is neither success nor in `accept` is an error."""
         timeout_s = self.options.request_timeout_s if timeout_s is None else timeout_s
-        if self.options.rpc_hooks or self.credentials is not None:
+        if not self.is_plain:
             self.prepare(address, request)
         try:
             answer = await self.remoting.invoke(address, request, timeout_s)
@@ -179,7 +180,7 @@ class Session:
 
     async def tell(self, address: str, request: Command, what: str) -> None:
         """Send a one-way request."""
-        if self.options.rpc_hooks or self.credentials is not None:
+        if not self.is_plain:
             self.prepare(address, request)
         try:
             await self.remoting.invoke_oneway(address, request)

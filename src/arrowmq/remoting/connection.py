@@ -444,6 +444,22 @@ class Connection(asyncio.BufferedProtocol):
             if future.cancelled():
                 self._pending.forget(command.opaque)
 
+    async def request_encoded(self, encode: Callable[[int], bytes], timeout_s: float) -> Command:
+        """Like `request`, for a caller that writes the whole frame itself once it knows the opaque."""
+        if self.closed or self._is_ending:
+            raise ConnectionLost(self.peer_text, f"the connection to {self.peer_text} is closed")
+        future: asyncio.Future[Command] = self._endpoint.loop.create_future()
+        if not self._pending.address:
+            self._pending.address = self.peer_text
+        opaque = self._pending.next_opaque()
+        self._pending.add(opaque, future, timeout_s)
+        self._add(encode(opaque))
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                self._pending.forget(opaque)
+
     def send_oneway(self, command: Command) -> None:
         """Send a request that gets no answer."""
         command.flag |= ONEWAY_FLAG

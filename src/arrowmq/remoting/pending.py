@@ -48,9 +48,14 @@ class PendingRequests:
         return len(self._by_opaque)
 
     def number(self, command: Command) -> int:
-        """Give a request the next opaque: from 1, because one client takes 0 as "none"."""
-        self._last_opaque = command.opaque = self._last_opaque % MAX_OPAQUE + 1
-        return command.opaque
+        """Give a request the next opaque."""
+        command.opaque = opaque = self.next_opaque()
+        return opaque
+
+    def next_opaque(self) -> int:
+        """From 1, because one client takes 0 as "none"."""
+        self._last_opaque = opaque = self._last_opaque % MAX_OPAQUE + 1
+        return opaque
 
     def add(self, opaque: int, future: asyncio.Future[Command], timeout_s: float) -> None:
         pending = Pending(self, opaque, future, timeout_s)
