@@ -84,7 +84,10 @@ cdef struct Facts:
     int64_t delay_length
 
 
+# The size of the record that the fields make; negative if they make none.
 cdef int64_t record_bytes(const RecordFields *fields, bint with_crc) noexcept nogil
+# The same, raising RecordError where they make none.
+cdef int64_t checked_bytes(const RecordFields *fields, bint with_crc) except -100
 cdef void find_facts(const uint8_t *properties, int64_t length, Facts *facts) noexcept nogil
 cdef int64_t count_words(const Facts *facts) noexcept nogil
 cdef bint index_has_room(IndexTail index, int64_t words) noexcept

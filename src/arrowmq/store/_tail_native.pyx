@@ -6,11 +6,18 @@ entry and index entries, from C values. Every length is checked before it is use
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memchr, memcmp
 
-from arrowmq.store._crc32 cimport arrowmq_crc32
+from arrowmq.store._bytes cimport get32, get64, put32, put64
+from arrowmq.wire._records_native cimport (
+    PROPERTIES_TOO_LONG,
+    TOPIC_TOO_LONG,
+    NewRecord,
+    record_size,
+    write_record,
+)
 
 from arrowmq.wire.errors import RecordError
 
@@ -19,49 +26,11 @@ cdef enum:
     _NEEDS_QUEUE_ROOM = -2
     _NEEDS_INDEX_ROOM = -3
     BLANK_BYTES = 8
-    CRC_PROPERTY_BYTES = 20
-    MAX_PROPERTIES = 32767
     HEADER_BYTES = 40
 
 NEEDS_SEGMENT = _NEEDS_SEGMENT
 NEEDS_QUEUE_ROOM = _NEEDS_QUEUE_ROOM
 NEEDS_INDEX_ROOM = _NEEDS_INDEX_ROOM
-
-cdef extern from *:
-    """
-    #define ARROWMQ_SWAP32(x) __builtin_bswap32(x)
-    #define ARROWMQ_SWAP64(x) __builtin_bswap64(x)
-    """
-    uint32_t ARROWMQ_SWAP32(uint32_t x) nogil
-    uint64_t ARROWMQ_SWAP64(uint64_t x) nogil
-
-
-cdef inline void put32(uint8_t *at, int64_t value) noexcept nogil:
-    cdef uint32_t big = ARROWMQ_SWAP32(<uint32_t>value)
-    memcpy(at, &big, 4)
-
-
-cdef inline void put64(uint8_t *at, int64_t value) noexcept nogil:
-    cdef uint64_t big = ARROWMQ_SWAP64(<uint64_t>value)
-    memcpy(at, &big, 8)
-
-
-cdef inline void put16(uint8_t *at, int64_t value) noexcept nogil:
-    at[0] = <uint8_t>((value >> 8) & 255)
-    at[1] = <uint8_t>(value & 255)
-
-
-cdef inline int32_t get32(const uint8_t *at) noexcept nogil:
-    cdef uint32_t big
-    memcpy(&big, at, 4)
-    return <int32_t>ARROWMQ_SWAP32(big)
-
-
-cdef inline int64_t get64(const uint8_t *at) noexcept nogil:
-    cdef uint64_t big
-    memcpy(&big, at, 8)
-    return <int64_t>ARROWMQ_SWAP64(big)
-
 
 cdef uint8_t *address_of(object view, int64_t *size) except? NULL:
     """Where a mapped file lies. The tail keeps the view, and the view keeps the file mapped."""
@@ -429,87 +398,48 @@ cdef int write_keys(QueueTail queue, IndexTail index, const Facts *facts, int64_
 
 # Writing records
 
+cdef inline void describe(const RecordFields *fields, bint with_crc, NewRecord *record) noexcept nogil:
+    """The fields as the wire's record writer takes them."""
+    record.queue_id = fields.queue_id
+    record.flag = fields.flag
+    record.queue_offset = fields.queue_offset
+    record.physical_offset = fields.physical_offset
+    record.sys_flag = fields.sys_flag
+    record.born_timestamp = fields.born_timestamp
+    record.born_ip = fields.born_host
+    record.born_ip_length = fields.born_host_length - 4
+    record.born_port = get32(fields.born_host + fields.born_host_length - 4) if fields.born_host_length >= 4 else 0
+    record.store_timestamp = fields.store_timestamp
+    record.store_ip = fields.store_host
+    record.store_ip_length = fields.store_host_length - 4
+    record.store_port = get32(fields.store_host + fields.store_host_length - 4) if fields.store_host_length >= 4 else 0
+    record.reconsume_times = fields.reconsume_times
+    record.prepared_transaction_offset = fields.prepared_transaction_offset
+    record.body = fields.body
+    record.body_length = fields.body_length
+    record.topic = fields.topic
+    record.topic_length = fields.topic_length
+    record.properties = fields.properties
+    record.properties_length = fields.properties_length
+    record.with_record_crc = with_crc
+
+
 cdef int64_t record_bytes(const RecordFields *fields, bint with_crc) noexcept nogil:
-    cdef int64_t size = 82 - 8 + fields.born_host_length + fields.store_host_length
-    size += (2 if fields.topic_length > 127 else 1) + fields.topic_length + fields.body_length + fields.properties_length
-    if with_crc:
-        size += CRC_PROPERTY_BYTES + needs_separator(fields)
-    return size
+    cdef NewRecord record
+    describe(fields, with_crc, &record)
+    return record_size(&record)
 
 
-cdef inline int64_t needs_separator(const RecordFields *fields) noexcept nogil:
-    return 1 if fields.properties_length and fields.properties[fields.properties_length - 1] != 2 else 0
-
-
-cdef void write_record(uint8_t *at, const RecordFields *fields, int64_t size, bint with_crc) noexcept nogil:
-    cdef uint8_t *start = at
-    cdef int32_t sys_flag = fields.sys_flag & ~0x30
-    cdef int64_t properties_length = fields.properties_length
-    cdef uint32_t crc
-    cdef int digit
-    if fields.born_host_length == 20:
-        sys_flag |= 0x10
-    if fields.store_host_length == 20:
-        sys_flag |= 0x20
-    put32(at, size)
-    put32(at + 4, <int32_t>0xDAA320AB if fields.topic_length > 127 else <int32_t>0xDAA320A7)
-    put32(at + 12, fields.queue_id)
-    put32(at + 16, fields.flag)
-    put64(at + 20, fields.queue_offset)
-    put64(at + 28, fields.physical_offset)
-    put32(at + 36, sys_flag)
-    put64(at + 40, fields.born_timestamp)
-    at += 48
-    memcpy(at, fields.born_host, fields.born_host_length)
-    at += fields.born_host_length
-    put64(at, fields.store_timestamp)
-    at += 8
-    memcpy(at, fields.store_host, fields.store_host_length)
-    at += fields.store_host_length
-    put32(at, fields.reconsume_times)
-    put64(at + 4, fields.prepared_transaction_offset)
-    put32(at + 12, fields.body_length)
-    at += 16
-    memcpy(at, fields.body, fields.body_length)
-    put32(start + 8, arrowmq_crc32(at, fields.body_length) & 0x7FFFFFFF)
-    at += fields.body_length
-    if fields.topic_length > 127:
-        put16(at, fields.topic_length)
-        at += 2
-    else:
-        at[0] = <uint8_t>fields.topic_length
-        at += 1
-    memcpy(at, fields.topic, fields.topic_length)
-    at += fields.topic_length
-    if with_crc:
-        properties_length += CRC_PROPERTY_BYTES + needs_separator(fields)
-    put16(at, properties_length)
-    at += 2
-    memcpy(at, fields.properties, fields.properties_length)
-    at += fields.properties_length
-    if with_crc:
-        if needs_separator(fields):
-            at[0] = 2
-            at += 1
-        crc = arrowmq_crc32(start, at - start) & 0x7FFFFFFF
-        memcpy(at, b"__CRC32#\x01", 9)
-        for digit in range(10):
-            at[9 + digit] = <uint8_t>(48 + crc % 10)
-            crc //= 10
-        at[19] = 2
-
-
-cdef int check_fields(const RecordFields *fields, bint with_crc) except -1:
-    cdef int64_t properties = fields.properties_length
-    if with_crc:
-        properties += CRC_PROPERTY_BYTES + needs_separator(fields)
-    if properties > MAX_PROPERTIES:
-        raise RecordError(f"the properties have {properties} bytes, a record has room for 32767")
-    if fields.topic_length > 32767:
+cdef int64_t checked_bytes(const RecordFields *fields, bint with_crc) except -100:
+    """The record's size; raises if it cannot be one."""
+    cdef int64_t size = record_bytes(fields, with_crc)
+    if size > 0:
+        return size
+    if size == PROPERTIES_TOO_LONG:
+        raise RecordError(f"the properties have {fields.properties_length} bytes, a record has room for 32767")
+    if size == TOPIC_TOO_LONG:
         raise RecordError(f"the topic has {fields.topic_length} bytes, a record has room for 32767")
-    if fields.body_length > 0x7FFF0000:
-        raise RecordError("the body is too large for a record")
-    return 0
+    raise RecordError("the body or a host's address does not fit into a record")
 
 
 cdef inline bint is_queued(int32_t sys_flag) noexcept nogil:
@@ -517,12 +447,12 @@ cdef inline bint is_queued(int32_t sys_flag) noexcept nogil:
 
 
 cdef int64_t append_fields(LogTail log, QueueTail queue, IndexTail index, RecordFields *fields, bint with_crc) except -100:
-    cdef int64_t size = record_bytes(fields, with_crc)
+    cdef int64_t size = checked_bytes(fields, with_crc)
     cdef bint queued = is_queued(fields.sys_flag)
+    cdef NewRecord record
     cdef Facts facts
     cdef int64_t words = 0
     cdef int64_t at
-    check_fields(fields, with_crc)
     if log.place == NULL or log.position + size + BLANK_BYTES > log.size:
         return _NEEDS_SEGMENT
     if queued:
@@ -536,7 +466,9 @@ cdef int64_t append_fields(LogTail log, QueueTail queue, IndexTail index, Record
             return _NEEDS_INDEX_ROOM
     fields.queue_offset = queue.next_offset if queued else 0
     fields.physical_offset = log.start + log.position
-    write_record(log.place + log.position, fields, size, with_crc)
+    describe(fields, with_crc, &record)
+    if write_record(log.place + log.position, size, &record) != size:
+        raise RuntimeError("a record came out in another size than was foreseen")
     log.position += size
     log.last_store_timestamp = fields.store_timestamp
     if queued:
@@ -544,184 +476,3 @@ cdef int64_t append_fields(LogTail log, QueueTail queue, IndexTail index, Record
     if words:
         write_keys(queue, index, &facts, fields.physical_offset, fields.store_timestamp)
     return size
-
-
-cdef class _Held:
-    """The Python objects whose bytes a RecordFields points into."""
-
-    cdef bytes topic
-    cdef bytes body
-    cdef bytes properties
-    cdef uint8_t[20] born_host
-    cdef uint8_t[20] store_host
-
-
-cdef int64_t host_into(object host, uint8_t *place) except -1:
-    cdef bytes ip = bytes(host[0])
-    cdef int64_t length = PyBytes_GET_SIZE(ip)
-    if length != 4 and length != 16:
-        raise RecordError("a host has 4 or 16 bytes of address")
-    cdef int32_t port = host[1]
-    memcpy(place, PyBytes_AS_STRING(ip), length)
-    put32(place + length, port)
-    return length + 4
-
-
-cdef int take_fields(object record, QueueTail queue, int64_t store_timestamp, _Held held, RecordFields *fields) except -1:
-    topic = record.topic
-    held.topic = queue.topic_bytes if topic == queue.topic else topic.encode("utf-8", "replace")
-    body = record.body
-    held.body = body if PyBytes_Check(body) else bytes(body)
-    properties = record.properties_raw
-    held.properties = properties if PyBytes_Check(properties) else bytes(properties)
-    fields.topic = <const uint8_t *>PyBytes_AS_STRING(held.topic)
-    fields.topic_length = PyBytes_GET_SIZE(held.topic)
-    fields.body = <const uint8_t *>PyBytes_AS_STRING(held.body)
-    fields.body_length = PyBytes_GET_SIZE(held.body)
-    fields.properties = <const uint8_t *>PyBytes_AS_STRING(held.properties)
-    fields.properties_length = PyBytes_GET_SIZE(held.properties)
-    fields.born_host_length = host_into(record.born_host, held.born_host)
-    fields.born_host = held.born_host
-    fields.store_host_length = host_into(record.store_host, held.store_host)
-    fields.store_host = held.store_host
-    try:
-        fields.queue_id = record.queue_id
-        fields.flag = record.flag
-        fields.sys_flag = record.sys_flag
-        fields.reconsume_times = record.reconsume_times
-        fields.born_timestamp = record.born_timestamp
-        fields.prepared_transaction_offset = record.prepared_transaction_offset
-    except OverflowError as wrong:
-        raise RecordError(f"a field of the record does not fit: {wrong}") from wrong
-    fields.store_timestamp = store_timestamp
-    return 0
-
-
-def append(LogTail log, QueueTail queue, IndexTail index, record, int64_t store_timestamp, bint with_crc=False):
-    """Write a record with its entries; its size, or which room is missing. Gives the record its place and time."""
-    cdef _Held held = _Held.__new__(_Held)
-    cdef RecordFields fields
-    take_fields(record, queue, store_timestamp, held, &fields)
-    cdef int64_t size = append_fields(log, queue, index, &fields, with_crc)
-    if size > 0:
-        record.queue_offset = fields.queue_offset
-        record.physical_offset = fields.physical_offset
-        record.store_timestamp = store_timestamp
-    return size
-
-
-cdef int64_t room_for(LogTail log, QueueTail queue, IndexTail index, int64_t size, int64_t count, int64_t words):
-    cdef int64_t at = queue.next_offset * 20 - queue.file_start
-    if log.place == NULL or log.position + size + BLANK_BYTES > log.size:
-        return _NEEDS_SEGMENT
-    if at < 0 or (at + 20 * count > queue.limit and queue.next_offset + count > queue.reserved):
-        return _NEEDS_QUEUE_ROOM
-    if queue.place == NULL:
-        if queue.grow is None:
-            return _NEEDS_QUEUE_ROOM
-        queue.grow()
-    if index.enabled and words and not index_has_room(index, words):
-        return _NEEDS_INDEX_ROOM
-    return 0
-
-
-def append_batch(
-    LogTail log, QueueTail queue, IndexTail index, list records, int64_t store_timestamp, bint with_crc=False,
-    int64_t max_body=0x7FFFFFFF,
-):
-    """Write messages of one queue, all or none, in one segment; their bytes, or which room is missing.
-
-    The second number is how many bytes, entries or words of room that takes.
-    """
-    cdef _Held held = _Held.__new__(_Held)
-    cdef RecordFields fields
-    cdef Facts facts
-    cdef int64_t total = 0, words = 0, queued = 0, missing, size
-    for record in records:
-        take_fields(record, queue, store_timestamp, held, &fields)
-        check_fields(&fields, with_crc)
-        if held.topic is not queue.topic_bytes or fields.queue_id != queue.queue_id:
-            raise RecordError("the messages of a batch are of one queue")
-        if fields.body_length > max_body:
-            raise RecordError(f"a message of the batch has {fields.body_length} bytes, {max_body} are allowed")
-        total += record_bytes(&fields, with_crc)
-        queued += 1 if is_queued(fields.sys_flag) else 0
-        if index.enabled and (fields.sys_flag & 0xC) != 0xC:
-            find_facts(fields.properties, fields.properties_length, &facts)
-            words += count_words(&facts)
-    missing = room_for(log, queue, index, total, queued, words)
-    if missing:
-        return missing, (total if missing == _NEEDS_SEGMENT else queued if missing == _NEEDS_QUEUE_ROOM else words)
-    for record in records:
-        take_fields(record, queue, store_timestamp, held, &fields)
-        size = append_fields(log, queue, index, &fields, with_crc)
-        if size <= 0:
-            raise RuntimeError("room for the whole batch was made, and yet it is missing")
-        record.queue_offset = fields.queue_offset
-        record.physical_offset = fields.physical_offset
-        record.store_timestamp = store_timestamp
-    return total, len(records)
-
-
-cdef int64_t next_item(const uint8_t *data, int64_t at, int64_t length, RecordFields *fields) except -1:
-    """Point the fields at the batch item at `at`; where the next one begins. Layout: `wire.batch`."""
-    cdef int64_t size, body_length, properties_length
-    if length - at < 22:
-        raise RecordError(f"{length - at} bytes are too few for a batch item", at)
-    size = get32(data + at)
-    if size < 22 or size > length - at:
-        raise RecordError(f"the batch item claims {size} bytes, {length - at} are there", at)
-    body_length = get32(data + at + 16)
-    if body_length < 0 or body_length > size - 22:
-        raise RecordError(f"the body of a batch item claims {body_length} bytes", at + 16)
-    properties_length = <int64_t>((data[at + 20 + body_length] << 8) | data[at + 21 + body_length])
-    if properties_length >= 32768 or properties_length != size - 22 - body_length:
-        raise RecordError(f"the properties of a batch item claim {properties_length} bytes", at + 20 + body_length)
-    fields.flag = get32(data + at + 12)
-    fields.body = data + at + 20
-    fields.body_length = body_length
-    fields.properties = data + at + 22 + body_length
-    fields.properties_length = properties_length
-    return at + size
-
-
-def append_client_batch(
-    LogTail log, QueueTail queue, IndexTail index, template, bytes data, int64_t store_timestamp, bint with_crc=False,
-    int64_t max_body=0x7FFFFFFF,
-):
-    """Write the messages of a client's batch body, each with the template's queue, hosts and flags; as `append_batch`.
-
-    Of the answer's two numbers the second is the count of messages.
-    """
-    cdef _Held held = _Held.__new__(_Held)
-    cdef RecordFields fields
-    cdef Facts facts
-    cdef const uint8_t *place = <const uint8_t *>PyBytes_AS_STRING(data)
-    cdef int64_t length = PyBytes_GET_SIZE(data)
-    cdef int64_t at = 0, total = 0, words = 0, count = 0, missing, size
-    take_fields(template, queue, store_timestamp, held, &fields)
-    while at < length:
-        at = next_item(place, at, length, &fields)
-        check_fields(&fields, with_crc)
-        if fields.body_length > max_body:
-            raise RecordError(f"a message of the batch has {fields.body_length} bytes, {max_body} are allowed")
-        total += record_bytes(&fields, with_crc)
-        count += 1
-        if index.enabled:
-            find_facts(fields.properties, fields.properties_length, &facts)
-            words += count_words(&facts)
-    if not count:
-        raise RecordError("a batch needs at least one message")
-    missing = room_for(log, queue, index, total, count, words)
-    if missing:
-        return missing, (total if missing == _NEEDS_SEGMENT else count if missing == _NEEDS_QUEUE_ROOM else words)
-    template.queue_offset = queue.next_offset
-    template.physical_offset = log.start + log.position
-    template.store_timestamp = store_timestamp
-    at = 0
-    while at < length:
-        at = next_item(place, at, length, &fields)
-        size = append_fields(log, queue, index, &fields, with_crc)
-        if size <= 0:
-            raise RuntimeError("room for the whole batch was made, and yet it is missing")
-    return total, count

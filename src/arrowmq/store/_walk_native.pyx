@@ -2,11 +2,11 @@
 """Walking the log record by record: the native form of `_walk_plain`, which says what a sound record is."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from arrowmq.store._crc32 cimport arrowmq_crc32
+from arrowmq.store._bytes cimport get32, get64, put32, put64
 from arrowmq.store._tail_native cimport (
     Facts,
     IndexTail,
@@ -19,6 +19,7 @@ from arrowmq.store._tail_native cimport (
     write_entry,
     write_keys,
 )
+from arrowmq.wire._records_native cimport crc32_bytes
 
 from arrowmq.store._tail_native import dispatch_facts, index_words
 from arrowmq.store._walk_plain import Walked
@@ -51,8 +52,6 @@ cdef struct Parts:
 
 cdef extern from *:
     """
-    #define ARROWMQ_WALK_SWAP32(x) __builtin_bswap32(x)
-    #define ARROWMQ_WALK_SWAP64(x) __builtin_bswap64(x)
     #define ARROWMQ_MAGIC_V1 0xDAA320A7u
     #define ARROWMQ_MAGIC_V2 0xDAA320ABu
     #define ARROWMQ_MAGIC_BLANK 0xCBD43194u
@@ -60,20 +59,6 @@ cdef extern from *:
     const uint32_t MAGIC_V1 "ARROWMQ_MAGIC_V1"
     const uint32_t MAGIC_V2 "ARROWMQ_MAGIC_V2"
     const uint32_t MAGIC_BLANK "ARROWMQ_MAGIC_BLANK"
-    uint32_t ARROWMQ_WALK_SWAP32(uint32_t x) nogil
-    uint64_t ARROWMQ_WALK_SWAP64(uint64_t x) nogil
-
-
-cdef inline uint32_t get32(const uint8_t *at) noexcept nogil:
-    cdef uint32_t big
-    memcpy(&big, at, 4)
-    return ARROWMQ_WALK_SWAP32(big)
-
-
-cdef inline int64_t get64(const uint8_t *at) noexcept nogil:
-    cdef uint64_t big
-    memcpy(&big, at, 8)
-    return <int64_t>ARROWMQ_WALK_SWAP64(big)
 
 
 cdef int64_t split(const uint8_t *place, int64_t position, int64_t end, Parts *parts) noexcept nogil:
@@ -83,8 +68,8 @@ cdef int64_t split(const uint8_t *place, int64_t position, int64_t end, Parts *p
     cdef int32_t sys_flag
     if end - position < 8:
         return TORN if end > position else END_OF_BUFFER
-    size = get32(place + position)
-    magic = get32(place + position + 4)
+    size = <uint32_t>get32(place + position)
+    magic = <uint32_t>get32(place + position + 4)
     if magic == MAGIC_BLANK:
         return BLANK
     if magic != MAGIC_V1 and magic != MAGIC_V2:
@@ -158,7 +143,7 @@ cdef bint record_crc_fits(const uint8_t *place, int64_t position, const Parts *p
     cdef int at, same_name = 0, same_digits = 0
     if parts.properties_length < 20:
         return True
-    crc = arrowmq_crc32(place + position, parts.size - 20) & 0x7FFFFFFF
+    crc = crc32_bytes(place + position, parts.size - 20)
     memcpy(expected, b"__CRC32#\x01", 9)
     for at in range(10):
         expected[9 + at] = <uint8_t>(48 + crc % 10)
@@ -182,7 +167,7 @@ cdef int64_t check(const uint8_t *place, int64_t position, int64_t end, int64_t 
     if parts.topic_length == 0 or memchr(place + parts.topic, 0, parts.topic_length) != NULL:
         return BAD_PROPERTIES
     if checks & CHECK_BODY_CRC:
-        if arrowmq_crc32(place + parts.body, parts.body_length) & 0x7FFFFFFF != get32(place + position + 8):
+        if crc32_bytes(place + parts.body, parts.body_length) != <uint32_t>get32(place + position + 8):
             return BAD_BODY_CRC
     if checks & CHECK_RECORD_CRC and not record_crc_fits(place, position, parts):
         return BAD_RECORD_CRC
@@ -297,16 +282,6 @@ def walk(view, int64_t position, int64_t end, int64_t start, int checks, sink=No
             position += size
     finally:
         PyBuffer_Release(&buffer)
-
-
-cdef inline void put32(uint8_t *at, int64_t value) noexcept nogil:
-    cdef uint32_t big = ARROWMQ_WALK_SWAP32(<uint32_t>value)
-    memcpy(at, &big, 4)
-
-
-cdef inline void put64(uint8_t *at, int64_t value) noexcept nogil:
-    cdef uint64_t big = ARROWMQ_WALK_SWAP64(<uint64_t>value)
-    memcpy(at, &big, 8)
 
 
 cdef int64_t repair(uint8_t *place, int64_t slots, int64_t max_entries, int64_t end_physical, int32_t *newest) noexcept nogil:

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 from arrowmq import native
 
 if TYPE_CHECKING:
+    from arrowmq.store import _append_plain as _append
     from arrowmq.store import _tail_plain as _tail
 else:
+    _append = native.load("arrowmq.store._append")
     _tail = native.load("arrowmq.store._tail")
 
 LogTail = _tail.LogTail
 QueueTail = _tail.QueueTail
 IndexTail = _tail.IndexTail
-append = _tail.append
-append_batch = _tail.append_batch
-append_client_batch = _tail.append_client_batch
+append = _append.append
+append_batch = _append.append_batch
+append_client_batch = _append.append_client_batch
 put_entry = _tail.put_entry
 put_key = _tail.put_key
 has_index_room = _tail.has_index_room

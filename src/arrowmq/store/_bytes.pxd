@@ -1,0 +1,34 @@
+# Big-endian numbers at any place, for the store's native modules.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #define ARROWMQ_SWAP32(x) __builtin_bswap32(x)
+    #define ARROWMQ_SWAP64(x) __builtin_bswap64(x)
+    """
+    uint32_t ARROWMQ_SWAP32(uint32_t x) nogil
+    uint64_t ARROWMQ_SWAP64(uint64_t x) nogil
+
+
+cdef inline void put32(uint8_t *at, int64_t value) noexcept nogil:
+    cdef uint32_t big = ARROWMQ_SWAP32(<uint32_t>value)
+    memcpy(at, &big, 4)
+
+
+cdef inline void put64(uint8_t *at, int64_t value) noexcept nogil:
+    cdef uint64_t big = ARROWMQ_SWAP64(<uint64_t>value)
+    memcpy(at, &big, 8)
+
+
+cdef inline int32_t get32(const uint8_t *at) noexcept nogil:
+    cdef uint32_t big
+    memcpy(&big, at, 4)
+    return <int32_t>ARROWMQ_SWAP32(big)
+
+
+cdef inline int64_t get64(const uint8_t *at) noexcept nogil:
+    cdef uint64_t big
+    memcpy(&big, at, 8)
+    return <int64_t>ARROWMQ_SWAP64(big)
