@@ -34,7 +34,7 @@ class QuietPushdown:
     default, and tells them apart by `__func__`. Our filters only save work, so off must simply mean: never called.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, push: Callable[[list[Filter]], list[Filter]]) -> None:
         self._push = push

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_JAVA = 17
+PANDAS_WARNING = "PySpark does not yet fully support pandas"  # it does for what is used here
 FORMATS = ("parquet", "delta", "iceberg")
 # Iceberg is built for Spark 4.0 and 4.1 only, as of its release 1.12.
 ICEBERG_BUILDS = {"4.0": "1.11.0", "4.1": "1.12.0"}
@@ -61,13 +63,19 @@ def session(
     # Workers must run this very Python, which has arrowmq; plain PySpark takes the first `python3` on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("PYTHONWARNINGS", f"ignore:{PANDAS_WARNING}:FutureWarning")
+    warnings.filterwarnings("ignore", PANDAS_WARNING, FutureWarning)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name)
     # Under spark-submit the master is decided already, and a builder must not overrule it.
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = master or os.environ.get("MASTER") or (None if submitted else "local[*]")
-    settings = {"spark.sql.python.filterPushdown.enabled": "true"}
+    settings = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        # A busy machine may take longer than Spark's 15 s to start a Python worker.
+        "spark.python.authenticate.socketTimeout": "120s",
+    }
     if chosen is not None and chosen.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {
@@ -77,6 +85,8 @@ def session(
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
             "spark.sql.warehouse.dir": str(Path.cwd() / "spark-warehouse"),
+            # Errors only, one line each; Spark's own profile greets with three lines and warns about much.
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.json'}",
         }
     settings |= table_settings(table_format)
     settings |= {name.replace("_", ".") if "." not in name else name: value for name, value in conf.items()}

@@ -7,6 +7,7 @@ sends half messages, which nobody sees, and the commit of the batch on the drive
 from __future__ import annotations
 
 import random
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -60,6 +61,7 @@ class SinkOptions:
     delivery: str
     columns: tuple[str, ...]
     accepts_lost_record: bool
+    rate: int | None = None  # rows a second of one task
 
     @property
     def is_exactly_once(self) -> bool:
@@ -77,6 +79,7 @@ class SinkOptions:
             ),
             columns=tuple(field.name for field in schema),
             accepts_lost_record=options.truth("acceptLostRecord", False),
+            rate=options.number("rate", least=1),
         )
         options.finish(*SOURCE_ONLY)
         check_columns(schema, found)
@@ -133,7 +136,7 @@ class _Writer:
         rows = RowReader(cluster, self.options, query_id, batch_id)
         sender = Sender(cluster, self.options.producer_group, rows.routes)
         try:
-            for batch in batches:
+            for batch in batches if self.options.rate is None else _paced(batches, self.options.rate):
                 sender.send(rows.messages(batch))
         except BaseException:
             # The task will be repeated or the batch given up; its half messages are of no use to anybody.
@@ -164,6 +167,21 @@ class _Writer:
         for message in messages:
             if isinstance(message, Sent):
                 give_up(cluster, self.options.producer_group, message.query_id, batch_id, message.halves)
+
+
+def _paced(batches: Iterator[pa.RecordBatch], rate: int) -> Iterator[pa.RecordBatch]:
+    """Hands rows out in tenths of a second, no faster than `rate` rows a second."""
+    step = max(1, rate // 10)
+    began = time.monotonic()
+    given = 0
+    for batch in batches:
+        for first in range(0, batch.num_rows, step):
+            ahead_s = given / rate - (time.monotonic() - began)
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+            piece = batch.slice(first, step)
+            given += piece.num_rows
+            yield piece
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

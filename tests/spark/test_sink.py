@@ -1,0 +1,232 @@
+"""Writing to topics: what a row becomes, and that exactly-once means once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live import Server, wait_for
+
+from arrowmq.spark.batch_book import BEGUN, DONE, BatchBook, Entry
+from arrowmq.spark.cluster import Cluster, Connection
+from arrowmq.spark.send import Halves, Outgoing, Sender
+from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
+from arrowmq.wire.message import MessageQueue
+
+GROUP = "sink-tests"
+
+
+def write(frame: Any, server: Server, topic: str | None = None, **options: str) -> None:
+    writer = frame.write.format("arrowmq").option("namesrv", server.namesrv).options(**options)
+    (writer if topic is None else writer.option("topic", topic)).mode("append").save()
+
+
+def read(spark: Any, server: Server, topic: str) -> Any:
+    return spark.read.format("arrowmq").option("namesrv", server.namesrv).option("topic", topic).load()
+
+
+def test_columns_become_a_message(spark: Any, server: Server) -> None:
+    frame = spark.sql(
+        "select 'text' as body, 'SinkColumns' as topic, 'new' as tags, array('k1', 'k2') as keys, "
+        "'customer-7' as shardingKey, map('city', 'Zürich', 'empty', '') as properties"
+    )
+    write(frame, server)
+    (row,) = read(spark, server, "SinkColumns").collect()
+    assert (b"text", "new", ["k1", "k2"]) == (bytes(row.body), row.tags, row["keys"])
+    assert {"city": "Zürich", "__SHARDINGKEY": "customer-7"} == {
+        name: value for name, value in row.properties.items() if name in ("city", "__SHARDINGKEY", "empty")
+    }
+
+
+def test_a_sharding_key_keeps_its_rows_together_and_in_order(spark: Any, server: Server) -> None:
+    frame = spark.range(400).selectExpr("cast(id as string) as body", "concat('key', id % 5) as shardingKey")
+    write(frame.coalesce(1), server, "SinkSharded")
+    rows = sorted(read(spark, server, "SinkSharded").collect(), key=lambda row: row.queueOffset)
+    for number in range(5):
+        mine = [row for row in rows if row.properties["__SHARDINGKEY"] == f"key{number}"]
+        assert 1 == len({row.queueId for row in mine})
+        assert [str(item) for item in range(number, 400, 5)] == [bytes(row.body).decode() for row in mine]
+
+
+def test_queues_and_delays_can_be_chosen(spark: Any, server: Server) -> None:
+    write(spark.sql("select 'x' as body, 3 as queueId"), server, "SinkQueue")
+    assert [3] == [row.queueId for row in read(spark, server, "SinkQueue").collect()]
+    write(spark.sql("select 'later' as body, 1 as delayLevel"), server, "SinkQueue")
+    wait_for(lambda: read(spark, server, "SinkQueue").count() == 2, "the delayed message after its second")
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "said"),
+    [
+        ("select 1 as amount", {"topic": "t"}, "column amount is not one of a message"),
+        ("select 1 as body", {"topic": "t"}, "column body is int, but must be binary or string"),
+        ("select 'a' as tags", {"topic": "t"}, "no column body"),
+        ("select 'a' as body", {}, "option topic: say where to write"),
+        ("select 'a' as body", {"topic": "t", "delivery": "twice"}, "option delivery: 'twice' is none of"),
+        (
+            "select 'a' as body, 3 as delayLevel",
+            {"topic": "t", "delivery": "exactly-once"},
+            "option delivery: .*delayLevel",
+        ),
+        ("select 'a' as body", {"topic": "t", "producergrup": "g"}, "did you mean producerGroup"),
+    ],
+)
+def test_a_frame_that_holds_no_messages_is_refused(
+    spark: Any, server: Server, query: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Exception, match=said):
+        write(spark.sql(query), server, **options)
+
+
+def test_one_bad_row_leaves_nothing_of_an_exactly_once_write(spark: Any, server: Server) -> None:
+    write(spark.sql("select 'there' as body"), server, "SinkBadRow")
+    frame = spark.range(200).selectExpr("if(id = 150, '', concat('row ', id)) as body")
+    with pytest.raises(Exception, match="empty body"):
+        write(frame, server, "SinkBadRow", delivery="exactly-once")
+    assert [b"there"] == [bytes(row.body) for row in read(spark, server, "SinkBadRow").collect()]
+
+
+def test_a_stream_arrives_exactly_once_over_restarts(spark: Any, server: Server, tmp_path: Path) -> None:
+    write(spark.range(500).selectExpr("cast(id as string) as body"), server, "SinkFrom")
+
+    def run() -> None:
+        stream = spark.readStream.format("arrowmq").option("namesrv", server.namesrv).option("topic", "SinkFrom")
+        stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 200).load()
+        writer = stream.select("body").writeStream.format("arrowmq").option("namesrv", server.namesrv)
+        writer = writer.option("topic", "SinkTo").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    # As after a crash between the sink's commit and Spark's own: the last batch is not known to be done.
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    last.unlink()
+    run()
+    found = Counter(bytes(row.body) for row in read(spark, server, "SinkTo").collect())
+    assert {str(number).encode(): 1 for number in range(500)} == dict(found)
+
+
+# --------------------------------------------------------------------------------------- the commit, without Spark
+
+
+def connect(server: Server) -> Cluster:
+    return Cluster(Connection((server.namesrv,), patience_s=20))
+
+
+def send_halves(cluster: Cluster, topic: str, query: str, batch: int, bodies: list[str]) -> Halves:
+    sender = Sender(cluster, GROUP, {})
+    marks = {"TRAN_MSG": "true", "PGROUP": GROUP, QUERY_PROPERTY: query, BATCH_PROPERTY: str(batch)}
+    for number, body in enumerate(bodies):
+        properties = {**marks, "UNIQ_KEY": f"{query}{batch}{body}{id(sender):x}".upper()}
+        sender.send([Outgoing(MessageQueue(topic, "broker-a", number % 4), body.encode(), properties)])
+    return sender.halves
+
+
+def visible(cluster: Cluster, topic: str) -> Counter[str]:
+    from arrowmq.spark.pull import Subscription, read_range
+    from arrowmq.spark.ranges import OffsetRange
+    from arrowmq.wire.record import decode_records
+
+    found: Counter[str] = Counter()
+    route = cluster.route(topic)
+    for queue, end in cluster.max_offsets(route.readable if route else []).items():
+        for pulled in read_range(cluster, OffsetRange(queue, 0, end), Subscription()):
+            found.update(record.body.decode() for record in decode_records(pulled.records))
+    return found
+
+
+class Crash(RuntimeError):
+    """The process dies here."""
+
+
+@pytest.fixture
+def target(server: Server, request: pytest.FixtureRequest) -> str:
+    """A topic that exists, named after the test."""
+    name = f"Commit{abs(hash(request.node.name)) % 10**8}"
+    cluster = connect(server)
+    Sender(cluster, GROUP, {}).send([Outgoing(MessageQueue(name, "broker-a", 0), b"first", {"UNIQ_KEY": name})])
+    cluster.close()
+    return name
+
+
+@pytest.mark.parametrize("crash_after", range(12))
+def test_a_commit_cut_off_anywhere_is_taken_up_and_nothing_is_there_twice(
+    server: Server, target: str, crash_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten rows: the crash comes before the book is written (0), between rows (1 to 10), and before `done` (11)."""
+    bodies = [f"row {number}" for number in range(10)]
+    query = f"query-{target}"
+    cluster = connect(server)
+    halves = send_halves(cluster, target, query, 0, bodies)
+    first = Committer(cluster, GROUP)
+    left = [crash_after]
+
+    def crash() -> None:
+        if left[0] == 0:
+            raise Crash
+        left[0] -= 1
+
+    whole_end, whole_write = Committer._end, BatchBook.write
+
+    def end(self: Committer, broker: str, places: list[tuple[int, int]], decision: int) -> None:
+        for place in places:
+            crash()
+            whole_end(self, broker, [place], decision)
+
+    def book_write(self: BatchBook, entry: Entry) -> None:
+        if crash_after == 0 or entry.state == DONE:
+            crash()
+        whole_write(self, entry)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_end", end)
+        patched.setattr(BatchBook, "write", book_write)
+        if crash_after < 11:
+            with pytest.raises(Crash):
+                first.end_batch(query, 0, halves, accepts_lost_record=False)
+    cluster.close()
+
+    # The same batch again, as Spark repeats it: new half messages, a new process.
+    again = connect(server)
+    repeated = send_halves(again, target, query, 0, bodies)
+    second = Committer(again, GROUP)
+    second.end_batch(query, 0, repeated, accepts_lost_record=False)
+    second.end_batch(query, 0, repeated, accepts_lost_record=False)
+    assert Counter({"first": 1, **dict.fromkeys(bodies, 1)}) == visible(again, target)
+    latest = second.book.latest(query)
+    assert latest is not None
+    assert (0, DONE) == (latest.batch_id, latest.state)
+
+
+def test_a_batch_that_is_given_up_after_its_commit_began_is_not_rolled_back(server: Server, target: str) -> None:
+    cluster = connect(server)
+    query = f"given-up-{target}"
+    halves = send_halves(cluster, target, query, 0, ["a", "b"])
+    committer = Committer(cluster, GROUP)
+    committer.book.write(Entry(query, 0, BEGUN, halves, cluster.max_offsets(committer._targets(halves))))
+    committer.give_up(query, 0, halves)
+    Committer(connect(server), GROUP).end_batch(query, 0, Halves(), accepts_lost_record=False)
+    assert Counter({"first": 1, "a": 1, "b": 1}) == visible(cluster, target)
+
+
+def test_a_missing_book_stops_the_stream_instead_of_risking_duplicates(server: Server, target: str) -> None:
+    cluster = connect(server)
+    halves = send_halves(cluster, target, "forgotten", 5, ["x"])
+    with pytest.raises(ValueError, match=r"option delivery: the book of batches has no record of query forgotten"):
+        Committer(cluster, GROUP).end_batch("forgotten", 5, halves, accepts_lost_record=False)
+    Committer(cluster, GROUP).end_batch("forgotten", 5, halves, accepts_lost_record=True)
+    assert 1 == visible(cluster, target)["x"]
+
+
+def test_a_book_entry_larger_than_a_message_is_kept_whole(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arrowmq.spark.batch_book.PART_BYTES", 200)
+    cluster = connect(server)
+    places = [(number * 7 % 1000, number * number) for number in range(500)]
+    entry = Entry("large", 3, BEGUN, Halves({"broker-a": places}, {"t"}), {MessageQueue("t", "broker-a", 1): 9})
+    BatchBook(cluster).write(entry)
+    assert entry == BatchBook(cluster).latest("large")
+    assert json.dumps(places) == json.dumps(entry.halves.places["broker-a"])
