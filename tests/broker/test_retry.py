@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from arrowmq.broker.names import SCHEDULE_TOPIC
-from arrowmq.broker.retry import group_of_retry_topic, revived
+from arrowmq.broker.retry import group_of_retry_topic
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.record import Record
@@ -131,16 +131,6 @@ async def test_a_committed_message_that_fails_is_no_new_transaction(node: Any) -
     await node.client.send("%RETRY%G", b"old", properties="TRAN_MSG\x01true\x02DELAY\x011\x02", reconsumeTimes=1)
     await node.clock.advance(1.1)
     assert (await first(node, "%RETRY%G")).body == b"old"
-
-
-async def test_a_dead_letter_is_revived_for_its_group_alone_with_all_tries_before_it(node: Any) -> None:
-    await node.client.send("orders", b"dead", properties="TAGS\x01t\x02")
-    await send_back(node, await first(node, "orders"), level=-1)
-    dead = await first(node, "%DLQ%G")
-    node.broker.put(revived(dead, "G"))
-    again = await first(node, "%RETRY%G")
-    assert (again.body, again.tag, again.reconsume_times) == (b"dead", "t", 0)
-    assert again.properties["RETRY_TOPIC"] == "orders"
 
 
 @pytest.mark.parametrize(("topic", "group"), [("%RETRY%G", "G"), ("%RETRY%G+orders", "G"), ("%RETRY%a_b", "a_b")])

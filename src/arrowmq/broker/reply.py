@@ -12,7 +12,7 @@ import logging
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.clients import Clients
 from arrowmq.broker.config import BrokerConfig
-from arrowmq.broker.rewrite import MessagePath, PutRefused
+from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
 from arrowmq.broker.send import SendService
 from arrowmq.broker.stats import BrokerStats
 from arrowmq.clock import Clock
@@ -61,6 +61,8 @@ class ReplyService:
     async def _pass_on(self, request: SendMessage, call: Call) -> Answer:
         topic = self.sends.check(request, call)
         record = self.sends.record_of(request, call, topic)
+        # A reply is for one client: unlike other messages it does not say in which cluster to answer it.
+        set_properties(record, {name: text for name, text in record.properties.items() if name != keys.CLUSTER})
         failure = await self._push(request, record, call)
         header = self.sends.region()
         header["queueId"] = str(request.queue_id)

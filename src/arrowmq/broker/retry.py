@@ -194,27 +194,3 @@ class RetryService:
         record.queue_id = 0
         set_properties(record, properties)
         self.stats.add(DLQ_PUT_NUMS, f"{properties.get(keys.RETRY_TOPIC, request.topic)}@{group}")
-
-
-def revived(dead: Record, group: str) -> Record:
-    """A dead letter as it is given to its group once more: to the retry topic, with all its tries before it.
-
-    Only this group gets it again. In its original topic every other group would.
-    """
-    properties = dict(dead.properties)
-    for name in (keys.DELAY, keys.REAL_TOPIC, keys.REAL_QID):
-        properties.pop(name, None)
-    properties.setdefault(keys.RETRY_TOPIC, dead.topic)
-    properties.setdefault(keys.ORIGIN_MESSAGE_ID, dead.offset_msg_id)
-    return Record(
-        topic=names.retry_topic(group),
-        queue_id=0,
-        flag=dead.flag,
-        sys_flag=dead.sys_flag,
-        born_timestamp=dead.born_timestamp,
-        born_host=dead.born_host,
-        store_host=dead.store_host,
-        reconsume_times=0,
-        body=dead.body,
-        properties_raw=encode_properties(properties),
-    )
