@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,3 +147,33 @@ def test_a_queue_whose_messages_all_expired_keeps_its_count(tmp_path: Path) -> N
     assert 10 == put.queue_offset
     assert 1 == len(bodies(store, "old"))
     store.close()
+
+
+async def test_old_files_are_unlinked_by_a_thread_while_the_loop_only_forgets_them(tmp_path: Path) -> None:
+    unlinked: list[str] = []
+
+    class NotingDisk(SizedDisk):
+        def remove(self, path: Path) -> None:
+            unlinked.append(threading.current_thread().name)
+            super().remove(path)
+
+    config = replace(
+        SMALL, commit_log_max_bytes=2 * 16_384, clean_resource_interval=1, delete_commit_log_files_interval=0
+    )
+    store = opened(tmp_path, config, disk=NotingDisk())
+    for number in range(200):
+        store.put(numbered(number, queues=2))
+    before = len(list((tmp_path / "commitlog").iterdir()))
+    assert before > 3
+    store.start(asyncio.get_running_loop())
+    await wait_until(lambda: len(store.commit_log.segments) == 2)
+    await asyncio.to_thread(store.retention.stop)
+    assert {"arrowmq-store-retention"} == set(unlinked)
+    store.close()
+    assert 2 == len(list((tmp_path / "commitlog").iterdir()))
+
+
+async def wait_until(is_so: Callable[[], bool]) -> None:
+    """The loop turns until it is so; a test that waits for ever is ended by its time limit."""
+    while not is_so():  # noqa: ASYNC110
+        await asyncio.sleep(0)

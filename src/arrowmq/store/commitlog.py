@@ -143,9 +143,7 @@ class CommitLog:
                     segment.view[at : at + length] = zeros[:length]
                 at += length
 
-    def delete_first(self) -> Segment:
+    def detach_first(self) -> Segment:
         """Retention: the oldest segment goes. Reads that hold views of it keep its bytes until they let go."""
-        segment = self.segments.pop(0)
         self._starts.pop(0)
-        segment.delete()
-        return segment
+        return self.segments.pop(0)

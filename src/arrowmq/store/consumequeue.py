@@ -289,17 +289,16 @@ class ConsumeQueue:
         self.tail.reserved = 0
         return before - keep
 
-    def delete_expired(self, min_physical: int) -> int:
-        """Delete the files whose last entry points before the log's start; the last file stays, it keeps the count."""
-        deleted = 0
+    def detach_expired(self, min_physical: int) -> list[Segment]:
+        """The files whose last entry points before the log's start, taken out; the last file keeps the count."""
+        detached = []
         while len(self.segments) > 1:
             last = self.entry(self.segments[1].start // ENTRY_BYTES - 1)
             if last is None or last.physical_offset >= min_physical:
                 break
-            self.segments.pop(0).delete()
-            deleted += 1
+            detached.append(self.segments.pop(0))
         self._checked_min = -1
-        return deleted
+        return detached
 
     def destroy(self) -> None:
         self.tail.attach(None, 0, 0)

@@ -6,6 +6,7 @@ process with SIGBUS, so room is taken with `posix_fallocate` first, where a full
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -18,6 +19,25 @@ from arrowmq.store.errors import OutOfSpace, StoreLocked, StoreUnwritable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+_MAP_NORESERVE = 0x4000
+_MAP_FIXED = 0x10
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+
+
+def _map_in_place(handle: int, size: int) -> mmap.mmap:
+    """A mapping that Python's own class would keep a copy of the file descriptor for: twenty thousand queues would need
+    as many. So an empty one is made, which has none, and the file put in its place; it ends like any other."""
+    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+    placed = _libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, handle, 0)
+    if placed != address:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +91,11 @@ class Disk:
             raise self.explain(problem, path) from problem
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> mmap.mmap:
+        """A mapping of a file. A writable one holds no file descriptor: a broker has one mapping for every queue."""
         try:
             handle = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
             try:
-                return mmap.mmap(handle, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+                return _map_in_place(handle, size) if writable else mmap.mmap(handle, size, access=mmap.ACCESS_READ)
             finally:
                 os.close(handle)
         except OSError as problem:

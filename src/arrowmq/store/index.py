@@ -224,13 +224,12 @@ class Index:
         if self.indexed_end >= end_physical:
             self.repair(end_physical)
 
-    def delete_expired(self, min_physical: int) -> int:
-        """Delete files that point before the log's start alone; the last file stays."""
-        deleted = 0
+    def detach_expired(self, min_physical: int) -> list[Segment]:
+        """The files that point before the log's start alone, taken out; the last file stays."""
+        detached = []
         while len(self.files) > 1 and self.files[0].header()[3] < min_physical:
-            self.files.pop(0).segment.delete()
-            deleted += 1
-        return deleted
+            detached.append(self.files.pop(0).segment)
+        return detached
 
     def force(self) -> None:
         if self.files:

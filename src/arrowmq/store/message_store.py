@@ -119,11 +119,12 @@ class MessageStore:
             raise self.disk.explain(problem, self._abort) from problem
 
     def start(self, loop: Loop) -> None:
-        """Start the threads: flushing, and preparing the next segment."""
+        """Start the threads: flushing, preparing the next segment, deleting old files."""
         if self.config.is_sync_flush:
             self._flusher.on_flushed = self._listeners.release
         self._flusher.start(loop)
         self._allocator.start()
+        self.retention.start(loop.call_soon_threadsafe)
 
     def close(self) -> None:
         """Force everything, leave the directory as a clean stop leaves it, and unlock it."""

@@ -7,6 +7,7 @@ they point at. The file in use is never deleted.
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import DiskUsage
+from arrowmq.store.segment import Segment
 
 if TYPE_CHECKING:
     from arrowmq.store.message_store import MessageStore
@@ -74,13 +76,15 @@ def count_deletable(
 
 
 class Retention:
-    """Carries the decisions out. `run_once` is one round; `start` repeats it, a thread handing rounds to the loop."""
+    """Carries the decisions out. What blocks (asking the disk, unlinking large files) is done in a thread; what the
+    store's tables must agree on (which files they still have) is done on the loop."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self.disk_full_reason: str | None = None
         self._manual_rounds = 0
         self._stops = threading.Event()
+        self._detached: queue.SimpleQueue[list[Segment]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def ask_now(self) -> None:
@@ -88,44 +92,73 @@ class Retention:
         self._manual_rounds = _MANUAL_ROUNDS
 
     def start(self, run_on_loop: Callable[[Callable[[], object]], object]) -> None:
-        def rounds() -> None:
-            while not self._stops.wait(self._store.config.clean_resource_interval / 1000):
-                run_on_loop(self.run_once)
-
         self._stops.clear()
-        self._thread = threading.Thread(target=rounds, name="arrowmq-store-retention", daemon=True)
+        self._thread = threading.Thread(
+            target=self._rounds, args=(run_on_loop,), name="arrowmq-store-retention", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
         self._stops.set()
         if self._thread is not None:
+            self._detached.put([])
             self._thread.join()
             self._thread = None
 
+    def _rounds(self, run_on_loop: Callable[[Callable[[], object]], object]) -> None:
+        interval_s = self._store.config.clean_resource_interval / 1000
+        while not self._stops.wait(interval_s):
+            try:
+                facts = self._look()
+                run_on_loop(lambda facts=facts: self._detached.put(self._detach(facts)))  # type: ignore[misc]
+                self._unlink(self._detached.get())
+            except (OSError, RuntimeError) as problem:  # a loop that is closing refuses calls
+                log.warning("a round of retention failed: %s", problem)
+
     def run_once(self) -> int:
-        """One round; how many commit log files went."""
+        """One round in the calling thread; how many commit log files went."""
+        before = len(self._store.commit_log.segments)
+        self._unlink(self._detach(self._look()))
+        return before - len(self._store.commit_log.segments)
+
+    def _look(self) -> tuple[DiskUsage, list[int]]:
+        """The use of the disk, and when each file of the log that may go was last written."""
+        log_files = self._store.commit_log
+        usage = self._store.disk.usage(log_files.folder if log_files.folder.is_dir() else self._store.root)
+        candidates = list(log_files.segments)[:-1]
+        return usage, [int(segment.path.stat().st_mtime * 1000) for segment in candidates]
+
+    def _detach(self, facts: tuple[DiskUsage, list[int]]) -> list[Segment]:
+        """Take out of the tables what is to be deleted; readers that hold views keep the bytes."""
         store = self._store
-        folder = store.commit_log.folder if store.commit_log.folder.is_dir() else store.root
-        verdict = self.judge(store.disk.usage(folder))
+        usage, modified_ms = facts
+        verdict = self.judge(usage)
         now_ms = store.clock.now_ms()
-        is_hour = is_delete_hour(store.config, time.localtime(now_ms / 1000).tm_hour)
         is_manual = self._manual_rounds > 0
         self._manual_rounds = max(0, self._manual_rounds - 1)
-        candidates = store.commit_log.segments[:-1][: store.config.delete_file_batch_max]
+        is_hour = is_delete_hour(store.config, time.localtime(now_ms / 1000).tm_hour)
         count = count_deletable(
             store.config,
-            [int(segment.path.stat().st_mtime * 1000) for segment in candidates]
-            + [now_ms] * (len(store.commit_log.segments) - 1 - len(candidates)),
+            modified_ms[: len(store.commit_log.segments) - 1],
             now_ms,
             deletes_expired=is_hour or is_manual or verdict.deletes_expired,
             deletes_any=verdict.deletes_any,
         )
-        for _ in range(count):
-            store.commit_log.delete_first()
+        detached = [store.commit_log.detach_first() for _ in range(count)]
         if count:
-            self.follow_log()
-            log.info("retention deleted %d commit log files; the log starts at %d", count, store.commit_log.min_offset)
-        return count
+            smallest = store.commit_log.min_offset
+            for consume_queue in store.consume_queues:
+                detached += consume_queue.detach_expired(smallest)
+            detached += store.index.detach_expired(smallest)
+            log.info("retention deletes %d commit log files; the log starts at %d", count, smallest)
+        return detached
+
+    def _unlink(self, segments: list[Segment]) -> None:
+        pause_s = self._store.config.delete_commit_log_files_interval / 1000
+        for segment in segments:
+            segment.delete()
+            if self._thread is threading.current_thread() and segment.path.parent == self._store.commit_log.folder:
+                self._stops.wait(pause_s)
 
     def judge(self, usage: DiskUsage) -> DiskVerdict:
         verdict = judge_disk(self._store.config, usage)
@@ -134,10 +167,3 @@ class Retention:
         elif verdict.is_full is False:
             self.disk_full_reason = None
         return verdict
-
-    def follow_log(self) -> None:
-        """Delete queue and index files that point before the log's start alone."""
-        smallest = self._store.commit_log.min_offset
-        for queue in self._store.consume_queues:
-            queue.delete_expired(smallest)
-        self._store.index.delete_expired(smallest)
