@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrowmq.wire.headers.declare import Header, RpcHeader, TopicHeader
+from arrowmq.wire.headers.declare import Header, Int32, RpcHeader, TopicHeader
 
 # Topics -------------------------------------------------------------------------------------------------------------
 
@@ -12,11 +12,11 @@ class CreateTopic(TopicHeader, kw_only=True):
 
     topic: str
     default_topic: str = "TBW102"
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int | None = None
+    topic_sys_flag: Int32 | None = None
     order: bool = False
     attributes: str | None = None  # `+key=value,-key`
     force: bool | None = None
@@ -144,7 +144,7 @@ class ViewBrokerStatsData(RpcHeader, kw_only=True):
 
 class QueryConsumeQueue(TopicHeader, kw_only=True):
     topic: str
-    queue_id: int
+    queue_id: Int32
     index: int
     count: int
     consumer_group: str | None = None

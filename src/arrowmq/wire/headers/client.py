@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import field
 
-from arrowmq.wire.headers.declare import Header, RpcHeader, TopicHeader, decode_header, encode_header
+from arrowmq.wire.headers.declare import Header, Int32, RpcHeader, TopicHeader, decode_header, encode_header
 
 # Sending ------------------------------------------------------------------------------------------------------------
 
@@ -17,15 +17,15 @@ class SendMessage(TopicHeader, kw_only=True):
     producer_group: str = ""  # required in name only: the Apache broker takes sends without it
     topic: str
     default_topic: str = "TBW102"
-    default_topic_queue_nums: int = 4
-    queue_id: int
-    sys_flag: int = 0
+    default_topic_queue_nums: Int32 = 4
+    queue_id: Int32
+    sys_flag: Int32 = 0
     born_timestamp: int
-    flag: int = 0
+    flag: Int32 = 0
     properties: str | None = None
-    reconsume_times: int | None = None
+    reconsume_times: Int32 | None = None
     unit_mode: bool | None = None
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int32 | None = None
     batch: bool | None = None
 
     @classmethod
@@ -63,15 +63,15 @@ class SendMessageV2(Header, kw_only=True):
     a: str = ""
     b: str
     c: str = "TBW102"
-    d: int = 4
-    e: int
-    f: int = 0
+    d: Int32 = 4
+    e: Int32
+    f: Int32 = 0
     g: int
-    h: int = 0
+    h: Int32 = 0
     i: str | None = None
-    j: int | None = None
+    j: Int32 | None = None
     k: bool | None = None
-    l: int | None = None  # noqa: E741
+    l: Int32 | None = None  # noqa: E741
     m: bool | None = None
     n: str | None = None
 
@@ -80,7 +80,7 @@ class SendMessageResult(Header, kw_only=True):
     """Java clients fail without `queueId` and `queueOffset`, and take the commit log offset out of `msgId`."""
 
     msg_id: str
-    queue_id: int
+    queue_id: Int32
     queue_offset: int
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
@@ -95,13 +95,13 @@ class ReplyMessage(Header, kw_only=True):
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
     born_timestamp: int
-    flag: int
+    flag: Int32
     properties: str | None = None
-    reconsume_times: int | None = None
+    reconsume_times: Int32 | None = None
     unit_mode: bool | None = None
     born_host: str
     store_host: str
@@ -125,17 +125,17 @@ class RecallMessageResult(Header, kw_only=True):
 class PullMessage(TopicHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     queue_offset: int
-    max_msg_nums: int
-    sys_flag: int
+    max_msg_nums: Int32
+    sys_flag: Int32
     commit_offset: int
     suspend_timeout_millis: int
     subscription: str | None = None
     sub_version: int
     expression_type: str | None = None
-    max_msg_bytes: int | None = None
-    request_source: int | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
     proxy_froward_client_id: str | None = None  # Apache's own spelling
 
 
@@ -147,9 +147,9 @@ class PullMessageResult(Header, kw_only=True):
     min_offset: int
     max_offset: int
     offset_delta: int | None = None
-    topic_sys_flag: int | None = None
-    group_sys_flag: int | None = None
-    forbidden_type: int | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None
 
 
 # Offsets ------------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class PullMessageResult(Header, kw_only=True):
 class QueryConsumerOffset(TopicHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     set_zero_if_not_found: bool | None = None
 
 
@@ -169,13 +169,13 @@ class QueryConsumerOffsetResult(Header, kw_only=True):
 class UpdateConsumerOffset(TopicHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     commit_offset: int
 
 
 class SearchOffset(TopicHeader, kw_only=True):
     topic: str
-    queue_id: int
+    queue_id: Int32
     timestamp: int
     boundary_type: str | None = None  # LOWER (the default) or UPPER, in any case
 
@@ -186,7 +186,7 @@ class SearchOffsetResult(Header, kw_only=True):
 
 class GetMaxOffset(TopicHeader, kw_only=True):
     topic: str
-    queue_id: int
+    queue_id: Int32
     committed: bool | None = None
 
 
@@ -196,7 +196,7 @@ class GetMaxOffsetResult(Header, kw_only=True):
 
 class GetMinOffset(TopicHeader, kw_only=True):
     topic: str
-    queue_id: int
+    queue_id: Int32
 
 
 class GetMinOffsetResult(Header, kw_only=True):
@@ -205,7 +205,7 @@ class GetMinOffsetResult(Header, kw_only=True):
 
 class GetEarliestMsgStoretime(TopicHeader, kw_only=True):
     topic: str
-    queue_id: int
+    queue_id: Int32
 
 
 class GetEarliestMsgStoretimeResult(Header, kw_only=True):
@@ -252,11 +252,11 @@ class UnlockBatchMq(RpcHeader, kw_only=True):
 class ConsumerSendMsgBack(RpcHeader, kw_only=True):
     offset: int
     group: str
-    delay_level: int
+    delay_level: Int32
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool | None = None
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int32 | None = None
 
 
 class EndTransaction(RpcHeader, kw_only=True):
@@ -264,7 +264,7 @@ class EndTransaction(RpcHeader, kw_only=True):
     producer_group: str
     tran_state_table_offset: int
     commit_log_offset: int
-    commit_or_rollback: int
+    commit_or_rollback: Int32
     from_transaction_check: bool | None = None
     msg_id: str = ""
     transaction_id: str | None = None
@@ -285,7 +285,7 @@ class CheckTransactionState(RpcHeader, kw_only=True):
 class QueryMessage(TopicHeader, kw_only=True):
     topic: str
     key: str
-    max_num: int
+    max_num: Int32
     begin_timestamp: int
     end_timestamp: int
     index_type: str | None = None  # K, U or T: key, unique id, tag; newer clients only
@@ -311,7 +311,7 @@ class ResetOffset(TopicHeader, kw_only=True):
 
     topic: str
     group: str
-    queue_id: int | None = None  # -1: every queue
+    queue_id: Int32 | None = None  # -1: every queue
     offset: int | None = None
     timestamp: int  # -1: to the end
     is_force: bool = False
@@ -337,5 +337,5 @@ class ConsumeMessageDirectly(TopicHeader, kw_only=True):
     msg_id: str | None = None
     broker_name: str | None = None
     topic: str | None = None
-    topic_sys_flag: int | None = None
-    group_sys_flag: int | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None

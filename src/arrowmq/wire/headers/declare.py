@@ -2,7 +2,7 @@
 
 A header is a class with one field per Java field; on the wire each is text under the Java name:
 
-    integer    decimal digits
+    integer    decimal digits; 64 bits, or 32 where the field is declared `Int32`
     boolean    `true` or `false`; read as true when it is "true" in any case, and as false otherwise
     None       left out
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Mapping
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -23,6 +23,9 @@ from arrowmq.wire.errors import HeaderError
 
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _INT64 = 1 << 63
+_INT32 = 1 << 31
+
+Int32 = Annotated[int, "32 bits"]
 
 
 class Header(msgspec.Struct, kw_only=True, rename="camel"):
@@ -43,7 +46,7 @@ class TopicHeader(RpcHeader, kw_only=True):
 
 
 HeaderType = TypeVar("HeaderType", bound=Header)
-_Plan = tuple[tuple[str, str, type, bool], ...]
+_Plan = tuple[tuple[str, str, Any, bool], ...]
 _plans: dict[type[Header], _Plan] = {}
 
 
@@ -60,7 +63,7 @@ def decode_header(cls: type[HeaderType], ext: Mapping[str, str]) -> HeaderType:
             if kind is bool:
                 values[name] = text == "true" or text.lower() == "true"
             else:
-                values[name] = _integer(cls, wire_name, text)
+                values[name] = _integer(cls, wire_name, text, _INT32 if kind is Int32 else _INT64)
             continue
         if is_required:
             raise HeaderError(f"{cls.__name__} needs the field {wire_name}, and it is missing", wire_name)
@@ -89,12 +92,13 @@ def wire_names(cls: type[Header]) -> tuple[str, ...]:
     return tuple(wire_name for _, wire_name, _, _ in _plans.get(cls) or _plan(cls))
 
 
-def _integer(cls: type[Header], wire_name: str, text: str) -> int:
+def _integer(cls: type[Header], wire_name: str, text: str, bound: int) -> int:
     if _DECIMAL.fullmatch(text):
         number = int(text)
-        if -_INT64 <= number < _INT64:
+        if -bound <= number < bound:
             return number
-    raise HeaderError(f"{cls.__name__} has {wire_name}={text[:40]!r}, which is no integer", wire_name)
+    bits = bound.bit_length()
+    raise HeaderError(f"{cls.__name__} has {wire_name}={text[:40]!r}, which is no integer of {bits} bits", wire_name)
 
 
 def _plan(cls: type[Header]) -> _Plan:
@@ -105,16 +109,16 @@ def _plan(cls: type[Header]) -> _Plan:
         if issubclass(cls, parent)
         for field in msgspec.structs.fields(parent)
     }
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     fields = sorted(msgspec.structs.fields(cls), key=lambda field: field.name in inherited)
     plan = tuple((field.name, field.encode_name, _kind(hints[field.name]), field.required) for field in fields)
     _plans[cls] = plan
     return plan
 
 
-def _kind(hint: Any) -> type:
+def _kind(hint: Any) -> Any:
     if get_origin(hint) in (Union, types.UnionType):
         hint = next(argument for argument in get_args(hint) if argument is not type(None))
-    if hint not in (str, bool, int):
+    if hint not in (str, bool, int, Int32):
         raise TypeError(f"a header field is text, an integer or a boolean, not {hint}")
-    return hint  # type: ignore[no-any-return]
+    return hint

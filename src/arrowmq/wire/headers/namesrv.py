@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from arrowmq.wire.headers.declare import Header, RpcHeader, TopicHeader
+from arrowmq.wire.headers.declare import Header, Int32, RpcHeader, TopicHeader
 
 
 class GetRouteInfo(TopicHeader, kw_only=True):
@@ -21,7 +21,7 @@ class RegisterBroker(Header, kw_only=True):
     heartbeat_timeout_millis: int | None = None
     enable_acting_master: bool | None = None
     compressed: bool | None = None
-    body_crc32: int | None = None
+    body_crc32: Int32 | None = None
     zone_name: str | None = field(default=None, name="__ZONE_NAME")
 
 
@@ -100,7 +100,7 @@ class WipeWritePermOfBroker(Header, kw_only=True):
 
 
 class WipeWritePermOfBrokerResult(Header, kw_only=True):
-    wipe_topic_count: int
+    wipe_topic_count: Int32
 
 
 class AddWritePermOfBroker(Header, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from arrowmq.wire.errors import HeaderError
-from arrowmq.wire.headers.declare import Header, TopicHeader
+from arrowmq.wire.headers.declare import Header, Int32, TopicHeader
 
 ORDERED_REVIVE_QUEUE = 999  # stands in receipts of ordered messages, which have no checkpoint
 
@@ -14,12 +14,12 @@ ORDERED_REVIVE_QUEUE = 999  # stands in receipts of ordered messages, which have
 class PopMessage(TopicHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: int  # -1: every queue
-    max_msg_nums: int
+    queue_id: Int32  # -1: every queue
+    max_msg_nums: Int32
     invisible_time: int
     poll_time: int
     born_time: int = 0
-    init_mode: int = 0  # 0 from the first message, 1 from the last
+    init_mode: Int32 = 0  # 0 from the first message, 1 from the last
     exp_type: str | None = None
     exp: str | None = None
     order: bool | None = None
@@ -29,7 +29,7 @@ class PopMessage(TopicHeader, kw_only=True):
 class PopMessageResult(Header, kw_only=True):
     pop_time: int = 0
     invisible_time: int = 0
-    revive_qid: int = 0
+    revive_qid: Int32 = 0
     rest_num: int = 0
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
@@ -39,7 +39,7 @@ class PopMessageResult(Header, kw_only=True):
 class AckMessage(TopicHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     extra_info: str
     offset: int
     lite_topic: str | None = None
@@ -48,7 +48,7 @@ class AckMessage(TopicHeader, kw_only=True):
 class ChangeInvisibleTime(TopicHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     extra_info: str
     offset: int
     invisible_time: int
@@ -59,13 +59,13 @@ class ChangeInvisibleTime(TopicHeader, kw_only=True):
 class ChangeInvisibleTimeResult(Header, kw_only=True):
     pop_time: int
     invisible_time: int
-    revive_qid: int
+    revive_qid: Int32
 
 
 class Notification(TopicHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     poll_time: int
     born_time: int
     order: bool | None = None
@@ -81,19 +81,19 @@ class NotificationResult(Header, kw_only=True):
 
 class PeekMessage(TopicHeader, kw_only=True):
     topic: str
-    queue_id: int
-    max_msg_nums: int
+    queue_id: Int32
+    max_msg_nums: Int32
     consumer_group: str
 
 
 class PollingInfo(TopicHeader, kw_only=True):
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
 
 
 class PollingInfoResult(Header, kw_only=True):
-    polling_num: int
+    polling_num: Int32
 
 
 class Receipt(NamedTuple):
@@ -102,10 +102,10 @@ class Receipt(NamedTuple):
     start_offset: int
     pop_time: int
     invisible_time: int
-    revive_queue_id: int
+    revive_queue_id: Int32
     retry_flag: str  # 0 the topic itself, 1 its retry topic `%RETRY%group_topic`, 2 `%RETRY%group+topic`
     broker_name: str
-    queue_id: int
+    queue_id: Int32
     queue_offset: int
     commit_log_offset: int = -1
 
