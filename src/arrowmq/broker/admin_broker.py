@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION_NAME = "V5_3_3"  # what CURRENT_VERSION stands for, as tools show it
+VERSION_NAME = "V5_5_0"  # what CURRENT_VERSION stands for, as tools show it
 
 
 class BrokerAdmin:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-# Ordinal of V5_3_3 in RocketMQ's list of versions. Clients read it from heartbeat answers; below 232 a Java client
+# Ordinal of V5_5_0 in RocketMQ's list of versions. Clients read it from heartbeat answers; below 232 a Java client
 # refuses SQL filters, and from 401 on a NameServer answers routes in standard JSON.
-CURRENT_VERSION = 479
+CURRENT_VERSION = 513
 
 
 class RequestCode(IntEnum):
