@@ -1,0 +1,122 @@
+"""ArrowMQ's Python client beside Java and Go clients: what one sends the others read, and groups are shared."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from conftest import HandOf
+from oracle.scene import Listener, Scene
+from oracle.target import Target
+
+import arrowmq
+import arrowmq.sync
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+READERS = ("java-5.5-json", "java-5.5-binary", "java-4.9-json", "go")
+
+
+def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+    """Waits for what other processes bring about."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def received(cluster: Target, topic: str, count: int, **options: Any) -> list[arrowmq.ReceivedMessage]:
+    group = f"python_{time.monotonic_ns()}"
+    found: list[arrowmq.ReceivedMessage] = []
+    with arrowmq.sync.Consumer(cluster.namesrv, group=group, topic=topic, consume_from="first", **options) as consumer:
+        while len(found) < count:
+            some = consumer.receive(timeout_s=30)
+            assert some, f"{len(found)} of {count} came"
+            for message in some:
+                message.ack()
+            found += some
+    return found
+
+
+@pytest.mark.parametrize("flavour", READERS)
+def test_what_python_sends_others_read(flavour: str, cluster: Target, hand_of: HandOf, scene: Scene) -> None:
+    topic = scene.topic()
+    with arrowmq.sync.Producer(cluster.namesrv) as producer:
+        receipts = {
+            f"k{n}": producer.send(
+                topic, f"тело {n}".encode(), tag="TagA", keys=[f"k{n}"], properties={"city": "北京 🚀"}
+            )
+            for n in range(8)
+        }
+        batch = [arrowmq.Message(topic, b"batched %d" % n, tag="TagB", keys=[f"b{n}"]) for n in range(8)]
+        receipts |= {f"b{n}": receipt for n, receipt in enumerate(producer.send_batch(batch))}
+    seen = scene.listener(hand_of(flavour), topic).quiet(16)
+    assert set(receipts) == {record["key"] for record in seen}
+    for record in seen:
+        receipt = receipts[record["key"]]
+        assert (receipt.queue_id, receipt.queue_offset, receipt.msg_id) == (
+            record["queue"], record["offset"], record["msgId"],
+        )  # fmt: skip
+        if record["key"].startswith("k"):
+            assert ("TagA", "北京 🚀", f"тело {record['key'][1:]}") == (
+                record["tag"], record["props"]["city"], record["body"],
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
+def test_java_reads_every_compression_of_python(
+    compression: str, cluster: Target, hand_of: HandOf, scene: Scene
+) -> None:
+    topic, body = scene.topic(), "the same words " * 2000
+    with arrowmq.sync.Producer(cluster.namesrv, compression=compression) as producer:
+        producer.send(topic, body.encode(), keys=["k"])
+    (record,) = scene.listener(hand_of("java-5.5-json"), topic).quiet(1)
+    # Hands show a long body by its digest.
+    assert f"sha256:{hashlib.sha256(body.encode()).hexdigest()}:{len(body)}" == record["body"]
+
+
+@pytest.mark.parametrize("flavour", READERS)
+def test_what_others_send_python_reads(flavour: str, cluster: Target, hand_of: HandOf, scene: Scene) -> None:
+    topic = scene.topic()
+    sent = [
+        {"key": f"m-{n}", "tag": f"Tag{'AB'[n % 2]}", "body": f"body {n} тело", "props": {"city": "Zürich"}}
+        for n in range(12)
+    ]
+    scene.producer(hand_of(flavour)).send(topic, sent)
+    seen = received(cluster, topic, 12)
+    assert sorted((each["key"], each["tag"], each["body"], "Zürich") for each in sent) == sorted(
+        (message.keys[0], message.tag, message.body.decode(), message.properties["city"]) for message in seen
+    )
+    assert 6 == len(received(cluster, topic, 6, tags="TagB"))
+
+
+def test_two_python_and_two_java_members_share_a_group_like_four(
+    cluster: Target, hand_of: HandOf, another_hand: HandOf, scene: Scene
+) -> None:
+    topic, group = scene.topic(queues=8), scene.name("g")
+
+    def listeners(*hands: Any) -> list[Listener]:
+        return [scene.listener(hand, topic, group) for hand in hands]
+
+    java = listeners(hand_of("java-5.5-json"), another_hand("java-5.5-binary"))
+    with ExitStack() as stack:
+        python = [
+            stack.enter_context(arrowmq.sync.Consumer(cluster.namesrv, group=group, topic=topic)) for _ in range(2)
+        ]
+        until(lambda: [2, 2] == [len(each.assignment) for each in python])
+        held = [set(each.holds(2)) for each in java]
+        ours = [{queue.queue_id for queue in each.assignment} for each in python]
+        assert [2, 2, 2, 2] == [len(each) for each in (*held, *ours)]
+        # Each queue has one owner: the divisions that the four computed alone fit together.
+        theirs = {int(str(queue).rpartition("-")[2].rpartition(":")[2]) for each in held for queue in each}
+        assert set(range(8)) == theirs | ours[0] | ours[1]
+
+        java[0].stop()
+        until(lambda: sum(len(each.assignment) for each in python) >= 5)
+        python[0].close()
+        until(lambda: len(python[1].assignment) == 4)
+    assert 8 == len(java[1].holds(8, timeout_s=60))
