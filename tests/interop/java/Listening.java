@@ -39,13 +39,15 @@ final class Listening {
         final List<Object> seen = new ArrayList<>();
         final Map<String, Integer> failed = new HashMap<>();
         final long pause;
+        final java.io.OutputStream journal;
 
-        Listener(DefaultMQPushConsumer consumer, Command command) {
+        Listener(DefaultMQPushConsumer consumer, Command command) throws java.io.IOException {
             this.consumer = consumer;
             this.brief = command.flag("brief");
             this.fail = command.map("fail");
             this.replier = command.text("replier", null);
             this.pause = command.number("pause", 0);
+            this.journal = command.has("journal") ? new java.io.FileOutputStream(command.text("journal")) : null;
         }
 
         /** Notes the messages and says whether they count as consumed. */
@@ -58,8 +60,9 @@ final class Listening {
                         int before = failed.merge(message.getKeys(), 1, Integer::sum);
                         good &= wanted > 0 && before > wanted;
                     }
-                    seen.add(brief ? new String(message.getBody(), StandardCharsets.UTF_8) + "@" + message.getQueueId() + "@" + message.getQueueOffset()
-                        : record(message));
+                    String line = new String(message.getBody(), StandardCharsets.UTF_8) + "@" + message.getQueueId() + "@" + message.getQueueOffset();
+                    note(line);
+                    seen.add(brief ? line : record(message));
                 }
                 seen.notifyAll();
             }
@@ -74,6 +77,17 @@ final class Listening {
                 messages.forEach(this::reply);
             }
             return good;
+        }
+
+        /** Leaves a line that outlives this process: written to the system before the message counts as consumed. */
+        void note(String line) {
+            try {
+                if (journal != null) {
+                    journal.write((line + "\n").getBytes(StandardCharsets.UTF_8));
+                }
+            } catch (java.io.IOException problem) {
+                throw new java.io.UncheckedIOException(problem);
+            }
         }
 
         void reply(MessageExt message) {
