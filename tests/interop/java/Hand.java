@@ -86,6 +86,8 @@ public final class Hand {
         client.setClientIP("127.0.0.1");
         client.setInstanceName(ProcessHandle.current().pid() + "i" + INSTANCES.incrementAndGet());
         client.setPollNameServerInterval(1000); // a new topic is seen after a second, not after thirty
+        // The client drops a heartbeat when another is under way, and its pulls are then refused until the next one.
+        client.setHeartbeatBrokerInterval(3000);
         return client;
     }
 
