@@ -112,16 +112,22 @@ async def test_frames_of_any_size_arrive_whole_however_they_are_cut(start_server
     frame = encode_frame(Command.request(ECHO, Echo(text="x"), body, opaque=5))
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    splitter, answers = FrameSplitter(), list[Command]()
     stream = frame * 3
+
+    async def read_three() -> list[Command]:
+        splitter, answers = FrameSplitter(), list[Command]()
+        while len(answers) < 3:
+            answers += splitter.feed(await reader.read(1 << 20))
+        return answers
+
+    # Beside the writing: a peer that writes 15 MB before it reads anything is one that the server stops listening to.
+    reading = asyncio.ensure_future(read_three())
     cuts = [0, 3, 4, 11, len(frame) - 1, len(frame) + 2, 2 * len(frame) + 9, len(stream)]
     for start, end in itertools.pairwise(cuts):
         writer.write(stream[start:end])
         await writer.drain()
         await asyncio.sleep(0)
-    while len(answers) < 3:
-        answers += splitter.feed(await reader.read(1 << 20))
-    assert [body] * 3 == [answer.body for answer in answers]
+    assert [body] * 3 == [answer.body for answer in await reading]
     writer.close()
 
 

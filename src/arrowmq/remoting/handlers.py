@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from arrowmq.remoting.failures import FailureLog
 from arrowmq.wire.codes import ResponseCode, request_name
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frame import Command
@@ -29,7 +29,7 @@ from arrowmq.wire.headers.declare import Header, decode_header
 if TYPE_CHECKING:
     from arrowmq.remoting.connection import Connection
 
-log = logging.getLogger(__name__)
+_failures = FailureLog()
 
 Body = bytes | list[memoryview]
 
@@ -301,5 +301,5 @@ def answer_to_error(error: Exception, call: Call) -> Answer:
     if isinstance(error, WireError):
         # A field or body that does not obey the protocol is the caller's fault, and no news for the server's log.
         return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{name}: {error}")
-    log.error("request failed code=%s peer=%s", name, call.connection.peer_text, exc_info=error)
+    _failures.report(name, call.connection.peer_text, error)
     return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
