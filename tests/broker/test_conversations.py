@@ -48,12 +48,8 @@ BODY_VARIES = {
     RequestCode.GET_BROKER_HA_STATUS,
     RequestCode.VIEW_BROKER_STATS_DATA,
 }
-RECORD_BODIES = {
-    RequestCode.PULL_MESSAGE,
-    RequestCode.LITE_PULL_MESSAGE,
-    RequestCode.QUERY_MESSAGE,
-    RequestCode.VIEW_MESSAGE_BY_ID,
-}
+PULLS = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+RECORD_BODIES = PULLS | {RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID}
 # Requests that other capabilities answer; their conversations are compared elsewhere
 ELSEWHERE = {
     RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -151,7 +147,9 @@ class Replay:
         request, answer = asked
         if request.code in ELSEWHERE:
             return
-        ours, theirs = await self._answer(answer), frame.command
+        theirs = frame.command
+        is_wait = request.code in PULLS and theirs.code != ResponseCode.SUCCESS
+        ours = await self._answer(answer, is_wait=is_wait)
         name = f"{scene}: {RequestCode(request.code).name} {request.ext}"
         self.compared += 1
         self._note(name, "code", ours.code, theirs.code)
@@ -165,12 +163,16 @@ class Replay:
         if theirs.code == ResponseCode.SUCCESS and request.code not in BODY_VARIES:
             self._note(name, "body", _comparable(request, ours), _comparable(request, theirs))
 
-    async def _answer(self, answer: asyncio.Future[Command]) -> Command:
-        """An answer that does not come by itself is one to a pull that waits: then time passes."""
-        await asyncio.wait([answer], timeout=PATIENCE_S)
-        while not answer.done():
+    async def _answer(self, answer: asyncio.Future[Command], *, is_wait: bool) -> Command:
+        """An answer to a pull that found nothing may be one that waited: then time has to pass."""
+        longpoll = self.node.broker.longpoll
+        if is_wait:
+            await asyncio.wait([answer], timeout=PATIENCE_S)
+        while is_wait and not answer.done():
+            waiting = longpoll.count
             await self.node.clock.advance(0.1)
-            await asyncio.wait([answer], timeout=0.01)
+            if longpoll.count < waiting:
+                await asyncio.wait([answer], timeout=PATIENCE_S)
         return await answer
 
     def _note(self, name: str, what: str, ours: object, theirs: object) -> None:
