@@ -57,11 +57,12 @@ cdef bint is_unusual_name(Text name) noexcept nogil:
     return at[0] == c"1"
 
 
-cdef bint is_plain(Text properties, Text* unique) noexcept nogil:
+cdef bint is_plain(Text properties, Text* unique, bint may_wait) noexcept nogil:
     """Whether the general path would store these properties just as they came, and with what unique key.
 
     It parses and writes them anew, so: every item has a name and a value and its two ends, no name comes twice, none
     asks for special treatment, and all is ASCII (what is broken UTF-8 and how it is mended is the general path's field).
+    `may_wait` says whether WAIT, by which a sender need not wait for the disk, makes no difference.
     """
     cdef Text names[MAX_NAMES]
     cdef int count = 0, index
@@ -86,6 +87,8 @@ cdef bint is_plain(Text properties, Text* unique) noexcept nogil:
         value.size = at - value.data
         at += 1
         if name.size == 0 or value.size == 0 or count == MAX_NAMES or is_unusual_name(name):
+            return False
+        if not may_wait and text_is(name, b"WAIT", 4):
             return False
         for index in range(count):
             if names[index].size == name.size and memcmp(names[index].data, name.data, name.size) == 0:
@@ -163,6 +166,7 @@ cdef class FastSend:
     cdef object gate
     cdef object now_ms
     cdef object peer_of
+    cdef object hold            # under SYNC_FLUSH: takes a pass's answers until the disk has its messages
     cdef dict topics
     cdef Topic last
     cdef list touched
@@ -184,7 +188,7 @@ cdef class FastSend:
 
     def __init__(
         self, LogTail log, IndexTail index, Answers answers, *, bytes added, bytes store_host, find_topic, find_queue,
-        tell, gate, now_ms, peer_of, bint with_crc
+        tell, gate, now_ms, peer_of, bint with_crc, hold
     ):
         self.log = log
         self.index = index
@@ -201,6 +205,7 @@ cdef class FastSend:
         self.peer_of = peer_of
         self.max_body = 0
         self.with_crc = with_crc
+        self.hold = hold
         self.topics = {}
         self.touched = []
         self.last = None
@@ -263,8 +268,12 @@ cdef class FastSend:
             consumed = at - <const uint8_t*>view.buf
         finally:
             PyBuffer_Release(&view)
-        if self.out.size:
-            return consumed, PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size)
+        if not self.out.size:
+            return consumed, None
+        answers = PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size)
+        if self.hold is None:
+            return consumed, answers
+        self.hold(connection, answers)
         return consumed, None
 
     cdef Topic topic_of(self, Text name):
@@ -335,7 +344,7 @@ cdef class FastSend:
             return 0
         if request.fields[8].size > MAX_PROPERTIES - <Py_ssize_t>len(self.added):
             return 0
-        if not is_plain(request.fields[8], &unique) or not is_word(unique):
+        if not is_plain(request.fields[8], &unique, self.hold is None) or not is_word(unique):
             return 0
         queue = topic.queues[queue_id]
         if queue is None:

@@ -33,6 +33,7 @@ class FastSend:
         now_ms: Callable[[], int],
         peer_of: Callable[[Any], bytes],
         with_crc: bool,
+        hold: Callable[[Any, bytes], None] | None,
     ) -> None:
         self.pull: Any = None
         self.taken_messages = 0

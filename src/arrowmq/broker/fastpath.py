@@ -7,22 +7,27 @@ means for a broker, a topic and a reader; what it means for one request is decid
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from arrowmq import native
 from arrowmq.broker import names
+from arrowmq.broker.flow import FlowControl
 from arrowmq.broker.pull import PullService
-from arrowmq.broker.send import peer_address, region_of
+from arrowmq.broker.rewrite import MessagePath
+from arrowmq.broker.send import not_safe_yet, peer_address, region_of
 from arrowmq.filter import TagFilter
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
+from arrowmq.store import PutStatus
 from arrowmq.store.cold import HOT_BYTES
+from arrowmq.store.positions import Appended
 from arrowmq.store.reading import physical_memory_bytes
 from arrowmq.wire import properties as keys
-from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import HeaderError
-from arrowmq.wire.frame import Command, encode_frame
+from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
 from arrowmq.wire.headers import PullMessage, decode_header
 from arrowmq.wire.properties import encode_properties
 
@@ -49,7 +54,7 @@ _PULL_FIGURES = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "g
 
 def build_fast_path(broker: Broker) -> FastSend | None:
     """The short ways of a broker that has started; None where its settings leave no ordinary request."""
-    if broker.path.sync_flush or not native.is_native(_fastsend) or not is_native_store(broker):
+    if not native.is_native(_fastsend) or not is_native_store(broker):
         return None
     ip, port = broker.address.store_host
     if len(ip) != IPV4_BYTES:
@@ -69,6 +74,7 @@ def build_fast_path(broker: Broker) -> FastSend | None:
         now_ms=broker.clock.now_ms,
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
+        hold=Held(broker.path).hold if broker.path.sync_flush else None,
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
     broker.stats.sources.append(lambda: hand_in(fast_send.take_counts, broker.stats.put))
@@ -106,20 +112,44 @@ def gate_of(broker: Broker, region: dict[str, str]) -> Callable[[], int]:
     """Asked once a read: how long a body may be now; 0 if the broker takes no ordinary messages at this moment, the
     reason of which is the general path's to tell."""
     path, store, config, clock = broker.path, broker.store, broker.config, broker.clock
+    flow = next(service for service in broker.services if isinstance(service, FlowControl))
 
     def gate() -> int:
-        try:
-            for each in path.gates:
-                each()
-        except Refused:
+        if path.gates != [flow.gate] or not flow.is_calm() or not config.is_writable:
             return 0
-        if store.wants_every or not config.is_writable or config.start_accept_send_request_time_stamp > clock.now_ms():
+        if store.wants_every or config.start_accept_send_request_time_stamp > clock.now_ms():
             return 0
         if store.why_not_writable() is not None or region_of(config) != region:
             return 0
         return config.max_message_size
 
     return gate
+
+
+class Held:
+    """Under SYNC_FLUSH: the answers of a pass, kept back until the disk has what the pass wrote."""
+
+    def __init__(self, path: MessagePath) -> None:
+        self.path = path
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def hold(self, connection: Connection, answers: bytes) -> None:
+        connection.in_flight += 1
+        task = asyncio.ensure_future(self._send_when_flushed(connection, answers, self.path.store.appended))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_when_flushed(self, connection: Connection, answers: bytes, end: Appended) -> None:
+        try:
+            if await self.path.store.flushed(end):
+                connection.write_frame([answers])
+                return
+            remark = not_safe_yet(PutStatus.FLUSH_DISK_TIMEOUT)
+            for answer in FrameSplitter().feed(answers):
+                answer.code, answer.remark = ResponseCode.FLUSH_DISK_TIMEOUT, remark
+                connection.send(answer)
+        finally:
+            connection.in_flight_ended()
 
 
 def peer_bytes(connection: Connection) -> bytes:
@@ -141,7 +171,7 @@ def send_answers(region: dict[str, str]) -> Answers:
 
 def build_fast_pull(broker: Broker) -> FastPull | None:
     config, store = broker.config, broker.store
-    if config.slave_read_enable or config.reject_pull_consumer_enable:
+    if broker.path.sync_flush or config.slave_read_enable or config.reject_pull_consumer_enable:
         return None
     service = next(service for service in broker.services if isinstance(service, PullService))
     limits = store.config

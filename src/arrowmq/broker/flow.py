@@ -73,6 +73,10 @@ class FlowControl:
         prefix = "service not available now." if reason is DISK else f"{WORDS}:"
         raise Refused(code, f"{prefix} {words}. Nothing was stored")
 
+    def is_calm(self) -> bool:
+        """Whether a send would pass now and nobody has to count it."""
+        return self.config.max_sends_per_second <= 0 and self._reason() is None
+
     def _reason(self) -> tuple[str, str] | None:
         config = self.config
         lag = self.store.appended - self.store.flushed_position
@@ -81,7 +85,7 @@ class FlowControl:
                 f"{lag >> 20} MiB of the log are not on disk yet, "
                 f"maxUnflushedBytes allows {config.max_unflushed_bytes >> 20}"
             )
-        full = self.store.why_not_writable()
+        full = self.store.why_refusing()
         if full is not None:
             return DISK, full
         if self._memory_bytes > config.max_process_memory_bytes > 0:

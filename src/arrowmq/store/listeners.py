@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from arrowmq.store._tail_plain import QueueTail
 
 #: topic, queue id, next queue offset, tags code, store time, properties
+Facts = tuple[str, int, int, int, int, bytes]
 Listener = Callable[[str, int, int, int, int, bytes], object]
 _PREPARED, _ROLLBACK, _TRANSACTION = 0x4, 0xC, 0xC
 
@@ -20,7 +21,7 @@ class Listeners:
     def __init__(self) -> None:
         self._of_watched: list[Listener] = []
         self._of_every: list[Listener] = []
-        self._held: deque[tuple[int, QueueTail, tuple[str, int, int, int, int, bytes]]] = deque()
+        self._held: deque[tuple[int, QueueTail, Facts]] = deque()
 
     def add(self, callback: Listener, *, every: bool) -> None:
         (self._of_every if every else self._of_watched).append(callback)
@@ -41,23 +42,25 @@ class Listeners:
             record.store_timestamp,
             record.properties_raw,
         )
+        self._tell_or_hold(queue, facts, hold_until)
+
+    def _tell_or_hold(self, queue: QueueTail, facts: Facts, hold_until: int) -> None:
         if hold_until:
             self._held.append((hold_until, queue, facts))
         else:
             self._tell(queue, facts)
 
-    def tell(self, queue: QueueTail, store_timestamp: int, properties_raw: bytes) -> None:
-        """Tell of the message just appended to this queue, without holding it back."""
-        self._tell(
-            queue, (queue.topic, queue.queue_id, queue.next_offset, queue.last_code, store_timestamp, properties_raw)
-        )
+    def tell(self, queue: QueueTail, store_timestamp: int, properties_raw: bytes, hold_until: int) -> None:
+        """`notify` for a message that has no Record: the one just appended to this queue."""
+        facts = (queue.topic, queue.queue_id, queue.next_offset, queue.last_code, store_timestamp, properties_raw)
+        self._tell_or_hold(queue, facts, hold_until)
 
     def release(self, flushed: int) -> None:
         while self._held and self._held[0][0] <= flushed:
             _, queue, facts = self._held.popleft()
             self._tell(queue, facts)
 
-    def _tell(self, queue: QueueTail, facts: tuple[str, int, int, int, int, bytes]) -> None:
+    def _tell(self, queue: QueueTail, facts: Facts) -> None:
         if queue.watched:
             for callback in self._of_watched:
                 callback(*facts)

@@ -326,14 +326,17 @@ class MessageStore:
         return None
 
     def _refusal(self) -> Put | None:
-        reason = self.why_not_writable()
-        if reason is None or reason is self._no_room:  # a disk that was full is tried again
-            return None
-        return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+        reason = self.why_refusing()
+        return None if reason is None else Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
 
     def _full(self, problem: OutOfSpace) -> Put:
         self._no_room = str(problem)
         return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._no_room)
+
+    def why_refusing(self) -> str | None:
+        """Why a put would be refused without being tried. A disk that was full does not count: the next put tries."""
+        reason = self.why_not_writable()
+        return None if reason is self._no_room else reason
 
     @property
     def is_writable(self) -> bool:
@@ -475,7 +478,8 @@ class MessageStore:
 
     def tell(self, queue: QueueTail, properties_raw: bytes) -> None:
         """Tell the listeners of the message just written to a watched queue past `put` (the broker's fast path)."""
-        self._listeners.tell(queue, self.commit_log.tail.last_store_timestamp, properties_raw)
+        hold_until = self.appended if self.config.is_sync_flush else 0
+        self._listeners.tell(queue, self.commit_log.tail.last_store_timestamp, properties_raw, hold_until)
 
     # Cold reads
 
