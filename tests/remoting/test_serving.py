@@ -16,7 +16,7 @@ from arrowmq.wire.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from arrowmq.wire.frame import SERIALIZE_ROCKETMQ, Command, FrameSplitter, encode_frame
 from arrowmq.wire.headers.declare import Header
 
-ECHO, WAIT, SLOW, FAIL, REFUSE, PIECES, WRONG = 10, 11, 12, 13, 14, 15, 17
+ECHO, WAIT, SLOW, FAIL, REFUSE, PIECES, WRONG, UNWRITABLE = 10, 11, 12, 13, 14, 15, 17, 18
 
 
 class Echo(Header):
@@ -62,6 +62,10 @@ class Service:
     @handles(WRONG)
     def wrong(self) -> Any:
         return "text"
+
+    @handles(UNWRITABLE)
+    def unwritable(self) -> Answer:
+        return Answer(header={"number": 7}, body=[memoryview(b"x")], on_sent=self._release)  # type: ignore[dict-item]
 
     def _release(self) -> None:
         self.released += 1
@@ -216,6 +220,17 @@ async def test_pieces_of_mapped_memory_are_sent_and_let_go(start_server: Any, cl
     await client.invoke_oneway(address, Command.request(PIECES))
     await client.invoke(address, Command.request(ECHO, Echo(text="after")), 3)
     assert service.released == 2
+
+
+async def test_an_answer_that_cannot_be_written_is_an_error_answer_and_its_pieces_are_let_go(
+    start_server: Any, client: RemotingClient
+) -> None:
+    service = Service()
+    _, address = await start_server(service)
+    answer = await client.invoke(address, Command.request(UNWRITABLE), 3)
+    assert (answer.code, service.released) == (ResponseCode.SYSTEM_ERROR, 1)
+    assert "cannot be encoded" in (answer.remark or "")
+    assert (await client.invoke(address, Command.request(ECHO, Echo(text="x")), 3)).code == 0
 
 
 async def test_the_fast_path_is_asked_first_and_leaves_the_rest_to_the_handlers(start_server: Any) -> None:

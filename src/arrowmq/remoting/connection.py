@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
                 if fast_path is not None and end - position >= 8:
                     consumed, reply = fast_path(self, view[position:] if position else view)
                     if reply:
-                        self._add(reply)
+                        self.write(reply)
                     if consumed:
                         position += consumed
                         continue
@@ -291,13 +291,19 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, command: Command) -> None:
         """Send a command as it is. On a closed connection nothing happens."""
         if not self.closed:
-            self._add(encode_frame(command))
+            self.write(encode_frame(command))
 
     def send_pieces(
         self, command: Command, pieces: Sequence[memoryview], on_sent: Callable[[], object] | None = None
     ) -> None:
         """Send a command whose body is these pieces, without joining them."""
         self.write_frame([encode_head(command, sum(map(len, pieces))), *pieces], on_sent)
+
+    def write(self, frame: bytes) -> None:
+        """Send ready bytes: one or more whole frames."""
+        if self._outbox is not None and not self.closed:
+            self._outbox.add(frame)
+            self._touch()
 
     def write_frame(self, buffers: Sequence[Buffer], on_sent: Callable[[], object] | None = None) -> None:
         """Send ready bytes: whole frames, in any number of pieces."""
@@ -307,11 +313,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._outbox.add_pieces(buffers, on_sent)
         self._touch()
-
-    def _add(self, frame: bytes) -> None:
-        if self._outbox is not None and not self.closed:
-            self._outbox.add(frame)
-            self._touch()
 
     def _touch(self) -> None:
         outbox = self._outbox
@@ -453,7 +454,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pending.address = self.peer_text
         opaque = self._pending.next_opaque()
         self._pending.add(opaque, future, timeout_s)
-        self._add(encode(opaque))
+        self.write(encode(opaque))
         try:
             return await future
         finally:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from arrowmq.remoting.failures import FailureLog
 from arrowmq.wire.codes import ResponseCode, request_name
 from arrowmq.wire.errors import WireError
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frame import Command, encode_frame, encode_head
 from arrowmq.wire.headers.declare import Header, decode_header
 
 if TYPE_CHECKING:
@@ -120,18 +120,34 @@ class Call:
         if command.flag & 2 or connection.closed:
             release(reply)
             return
+        try:
+            frame = _encode(command, reply)
+        except Exception as error:  # an answer that cannot be written is a defect of its handler, not of the peer
+            release(reply)
+            failed = answer_to_error(TypeError(f"the answer cannot be encoded: {error}"), self)
+            connection.send(command.answer(failed.code, remark=failed.remark))
+            return
         if isinstance(reply, Answer):
             if isinstance(reply.body, list):
-                answer = command.answer(reply.code, reply.header, b"", reply.remark)
-                connection.send_pieces(answer, reply.body, reply.on_sent)
+                connection.write_frame([frame, *reply.body], reply.on_sent)
                 return
-            connection.send(command.answer(reply.code, reply.header, reply.body, reply.remark))
+            connection.write(frame)
             release(reply)
         else:
-            connection.send(command.answer(ResponseCode.SUCCESS, reply))
+            connection.write(frame)
 
     def refuse(self, code: int, remark: str) -> None:
         self.reply(Answer(code, remark=remark))
+
+
+def _encode(command: Command, reply: Reply) -> bytes:
+    """The frame of an answer; of one whose body is in pieces, the part before them."""
+    if not isinstance(reply, Answer):
+        return encode_frame(command.answer(ResponseCode.SUCCESS, reply))
+    if isinstance(reply.body, list):
+        answer = command.answer(reply.code, reply.header, b"", reply.remark)
+        return encode_head(answer, sum(map(len, reply.body)))
+    return encode_frame(command.answer(reply.code, reply.header, reply.body, reply.remark))
 
 
 def release(reply: Reply) -> None:
