@@ -98,7 +98,8 @@ class Cluster:
                     raise LinkLost(
                         f"{what} failed for {self.connection.patience_s:g} s (option patienceMs): {lost}"
                     ) from None
-                log.warning("%s: %s; trying again", what, lost)
+                # Said once aloud; the many tries after it are for who looks closely.
+                log.log(logging.WARNING if pause_s < 0.2 else logging.DEBUG, "%s: %s; trying again", what, lost)
                 time.sleep(pause_s)
                 pause_s = min(2.0, pause_s * 2)
 

@@ -39,7 +39,7 @@ def archive(
     options: dict[str, str] | None = None,
     display: Display | None = None,
 ) -> Archived:
-    """Copies what is there now (or, with `follow="1 minute"`, what comes) into `path/data`, beside `path/checkpoint`."""
+    """Copies what is there now (with `follow="1 minute"`, what comes) into `path/data`, beside `path/checkpoint`."""
     if table_format not in FORMATS:
         raise ValueError(f"format {table_format!r} is none of {', '.join(FORMATS)}")
     display = display or Display()

@@ -69,7 +69,8 @@ def _count(spark: Any, result: Audited) -> None:
         "select topic, count(*) as messages, sum(storeSize) as bytes, count(distinct brokerName, queueId) as queues, "
         "sum(size(`keys`)) as keyCount, approx_count_distinct(`keys`) as distinctKeys, "
         "percentile_approx(storeSize, 0.5) as medianBytes, max(storeSize) as largestBytes, "
-        "min(storeTimestamp) as first, max(storeTimestamp) as last from audited_records group by topic order by bytes desc"
+        "min(storeTimestamp) as first, max(storeTimestamp) as last "
+        "from audited_records group by topic order by bytes desc"
     ).collect()
     result.messages = sum(row.messages for row in result.topics)
     result.bytes = sum(row.bytes for row in result.topics)
