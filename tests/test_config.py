@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arrowmq.config import (
@@ -57,6 +57,7 @@ def test_the_forms_a_java_properties_file_may_have() -> None:
     }
 
 
+@settings(deadline=None)  # a time limit would measure how busy the machine is
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=8))
 def test_what_is_written_is_read_back(properties: dict[str, str]) -> None:
     # Half of a surrogate pair is no text.

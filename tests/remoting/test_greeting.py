@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arrowmq.config import ConfigError
@@ -102,6 +102,7 @@ async def test_a_broken_proxy_header_ends_the_connection(start_server: Any, head
         await exchange(address, header + REQUEST)
 
 
+@settings(deadline=None)  # a time limit would measure how busy the machine is
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_reader_of_proxy_headers(data: bytes) -> None:
     for start in (b"", b"PROXY ", V2_START):
@@ -128,7 +129,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def settings(path: Path, **more: str) -> dict[str, str]:
+def tls_settings(path: Path, **more: str) -> dict[str, str]:
     return {
         "tls.server.certPath": str(path / "cert.pem"),
         "tls.server.keyPath": str(path / "key.pem"),
@@ -137,7 +138,7 @@ def settings(path: Path, **more: str) -> dict[str, str]:
 
 
 async def test_a_permissive_port_serves_plain_and_encrypted_alike(start_server: Any, certificate: Path) -> None:
-    _, address = await start_server(Service(), tls=server_tls(settings(certificate)))
+    _, address = await start_server(Service(), tls=server_tls(tls_settings(certificate)))
     body = bytes(range(256)) * 8000  # 2 MB, more than any buffer on the way
     for context in (None, client_tls({"tls.enable": "true"})):
         client = RemotingClient(tls=context)
@@ -148,7 +149,7 @@ async def test_a_permissive_port_serves_plain_and_encrypted_alike(start_server: 
 
 
 async def test_an_enforcing_port_closes_plain_connections(start_server: Any, certificate: Path) -> None:
-    tls = server_tls(settings(certificate, tls__server__mode="enforcing"))
+    tls = server_tls(tls_settings(certificate, tls__server__mode="enforcing"))
     _, address = await start_server(Service(), tls=tls)
     with pytest.raises((AssertionError, ConnectionResetError)):
         await exchange(address, REQUEST)
@@ -158,7 +159,7 @@ async def test_an_enforcing_port_closes_plain_connections(start_server: Any, cer
 
 
 async def test_a_client_may_insist_on_a_known_certificate(start_server: Any, certificate: Path) -> None:
-    _, address = await start_server(Service(), tls=server_tls(settings(certificate)))
+    _, address = await start_server(Service(), tls=server_tls(tls_settings(certificate)))
     known = {"tls.enable": "true", "tls.client.authServer": "true"}
     client = RemotingClient(tls=client_tls({**known, "tls.client.trustCertPath": str(certificate / "cert.pem")}))
     assert (await client.invoke(address, Command.request(WHO), 10)).code == 0
@@ -172,7 +173,7 @@ async def test_a_client_may_insist_on_a_known_certificate(start_server: Any, cer
 
 
 async def test_tls_behind_a_proxy(start_server: Any, certificate: Path) -> None:
-    _, address = await start_server(Service(), tls=server_tls(settings(certificate)))
+    _, address = await start_server(Service(), tls=server_tls(tls_settings(certificate)))
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(V1)
@@ -187,7 +188,7 @@ async def test_tls_behind_a_proxy(start_server: Any, certificate: Path) -> None:
 async def test_half_a_handshake_and_nonsense_after_the_hello_cost_only_themselves(
     start_server: Any, certificate: Path
 ) -> None:
-    server, address = await start_server(Service(), tls=server_tls(settings(certificate)))
+    server, address = await start_server(Service(), tls=server_tls(tls_settings(certificate)))
     host, _, port = address.rpartition(":")
     for data in (b"\x16\x03\x01", b"\x16\x03\x01\x00\x05nonsense", b"\x16" + bytes(300)):
         reader, writer = await asyncio.open_connection(host, int(port))
