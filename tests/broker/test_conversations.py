@@ -8,8 +8,8 @@ the recorded one. What may differ, and is therefore not compared:
 - the ext fields in `VARIES`
 - in remarks, what follows the words of Apache's broker
 - the order of JSON members and of sets
-- a pull that waited in vain is answered on time here; Apache's broker looks only every five seconds, and by then a group
-  that was leaving is gone, which it says instead
+- a pull that waited in vain is answered on time here; Apache's broker looks only every five seconds, and by then a
+  group that was leaving is gone, which it says instead
 - requests that a broker sends by itself (they are looked at in `test_clients`)
 """
 

@@ -129,6 +129,13 @@ async def test_system_topics_cannot_be_deleted(node: Any) -> None:
     assert node.broker.topics.get("SCHEDULE_TOPIC_XXXX") is not None
 
 
+@pytest.mark.parametrize("topic", ["", "../../elsewhere", "/etc", "x" * 300])
+async def test_only_what_could_be_a_topic_can_be_deleted(node: Any, topic: str) -> None:
+    """A topic's name is a folder's name in the store."""
+    answer = await node.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
 async def test_topics_made_by_messages_are_written_together_a_moment_later(node: Any) -> None:
     file = node.root / "config" / "topics.json"
     await node.client.send("one")

@@ -106,8 +106,8 @@ class TopicAdmin:
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
     async def delete(self, request: DeleteTopic) -> None:
         topic = request.topic
-        if not topic.strip():
-            raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if (fault := names.topic_fault(topic)) is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
         if self.config.validate_system_topic_when_update_topic and names.is_system_topic(topic, self.config):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
