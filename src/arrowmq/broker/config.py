@@ -55,6 +55,9 @@ class BrokerConfig:
     clear_retry_topic_when_delete_topic: bool = True
     revive_queue_num: int = 8
     timer_wheel_enable: bool = True
+    timer_max_delay_sec: int = 3 * 86_400
+    timer_roll_window_slot: int = 2 * 86_400
+    mapped_file_size_timer_log: int = 100 << 20
 
     region_id: str = "DefaultRegion"
     trace_on: bool = True

@@ -16,8 +16,10 @@ import msgspec
 
 from arrowmq.broker.background import Background
 from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.delivery import HOPELESS, STORED, Poisoned, delivered_copy, is_delivered, make_known
 from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
+from arrowmq.broker.topics import Topics
 from arrowmq.broker.versions import next_version
 from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.handlers import Answer, handles
@@ -29,7 +31,7 @@ from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
 from arrowmq.wire.bodies import DataVersion
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.record import Record, RecordError, decode_record
+from arrowmq.wire.record import Record, RecordError
 from arrowmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
 
 log = logging.getLogger(__name__)
@@ -41,16 +43,6 @@ LONGEST_WAIT_S = 30.0
 # After so many deliveries in a row the loop gets a turn.
 DELIVERIES_A_TURN = 64
 FIRST_PERSIST_S = 10.0
-
-STORED = frozenset(
-    {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT}
-)
-# No second try can help a message that the store refuses for what it is.
-HOPELESS = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
-
-
-class Poisoned(Exception):
-    """An entry that can never be delivered: it is skipped and said in the log."""
 
 
 class Level:
@@ -73,12 +65,14 @@ class DelayLevels:
         self,
         config: BrokerConfig,
         store: MessageStore,
+        topics: Topics,
         path: MessagePath,
         file: JsonConfigFile,
         background: Background,
         clock: Clock,
     ) -> None:
         self.store = store
+        self.topics = topics
         self.file = file
         self.background = background
         self.clock = clock
@@ -238,8 +232,11 @@ class DelayLevels:
         """Puts one message to its own topic. False if that has to be tried again."""
         try:
             copy = self._copy(entry)
-            put = None if copy is None else self.store.put(copy)
-            if put is not None and put.status in HOPELESS:
+            if copy is None:
+                return True
+            make_known(self.topics, copy)
+            put = self.store.put(copy)
+            if put.status in HOPELESS:
                 raise Poisoned(put.reason or put.status.name)
         except Poisoned as poisoned:
             self.skipped += 1
@@ -250,8 +247,6 @@ class DelayLevels:
                 entry.physical_offset,
                 poisoned,
             )
-            return True
-        if put is None:
             return True
         if put.status in STORED:
             self.delivered += 1
@@ -267,43 +262,9 @@ class DelayLevels:
             raise Poisoned(f"its record is damaged: {damage}") from damage
         if waiting is None:
             raise Poisoned("its record is no longer in the log")
-        topic, queue_text = waiting.properties.get(keys.REAL_TOPIC), waiting.properties.get(keys.REAL_QID, "")
-        if not topic or not queue_text.isdecimal():
-            raise Poisoned(f"it does not say where it belongs (REAL_TOPIC={topic}, REAL_QID={queue_text})")
-        if topic == HALF_TOPIC:
-            raise Poisoned("half messages are not delayed")
-        if entry.tags_code <= self._unsure_until_ms and self._is_delivered(waiting, topic, int(queue_text)):
-            return None
-        # The properties stay as they are, DELAY and REAL_TOPIC included: consumers of Apache's broker see them too.
-        return Record(
-            topic=topic,
-            queue_id=int(queue_text),
-            flag=waiting.flag,
-            sys_flag=waiting.sys_flag,
-            born_timestamp=waiting.born_timestamp,
-            born_host=waiting.born_host,
-            store_host=waiting.store_host,
-            reconsume_times=waiting.reconsume_times,
-            body=waiting.body,
-            properties_raw=waiting.properties_raw,
-        )
-
-    def _is_delivered(self, waiting: Record, topic: str, queue_id: int) -> bool:
-        """Whether the log has the delivered copy. Asked only for what a crashed process may have delivered."""
-        unique_id = waiting.properties.get(keys.UNIQ_KEY)
-        if not unique_id:
-            return False
-        found = self.store.query(topic, unique_id, 64, waiting.store_timestamp, self.clock.now_ms() + 60_000)
-        for copy in map(decode_record, found):
-            if (
-                copy.physical_offset > waiting.physical_offset
-                and (copy.topic, copy.queue_id) == (topic, queue_id)
-                and copy.reconsume_times == waiting.reconsume_times
-                and copy.properties_raw == waiting.properties_raw
-                and copy.body == waiting.body
-            ):
-                return True
-        return False
+        copy = delivered_copy(waiting)
+        is_unsure = entry.tags_code <= self._unsure_until_ms
+        return None if is_unsure and is_delivered(self.store, waiting, copy, self.clock.now_ms()) else copy
 
     # The file
 

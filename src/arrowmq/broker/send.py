@@ -27,7 +27,7 @@ from arrowmq.wire.bodies import TopicConfig
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import RecordError
 from arrowmq.wire.headers import SendMessage
-from arrowmq.wire.ids import UniqueIds
+from arrowmq.wire.ids import RecallHandle, UniqueIds
 from arrowmq.wire.properties import MAX_BYTES, encode_properties, parse_properties
 from arrowmq.wire.record import Record
 
@@ -193,9 +193,18 @@ class SendService:
         topic_name, queue_id = request.topic, request.queue_id
         put = self._put(record)
         self.stats.put(topic_name, queue_id, 1, put.size)
+        handle = self._recall_handle(request.topic, record)
         if must_wait:
-            return self._answer_when_flushed(put, queue_id, unique_id)
-        return self._answer(put.status, self.address.message_id(put.physical_offset), queue_id, put, unique_id)
+            return self._answer_when_flushed(put, queue_id, unique_id, handle)
+        message_id = self.address.message_id(put.physical_offset)
+        return self._answer(put.status, message_id, queue_id, put, unique_id, handle)
+
+    def _recall_handle(self, topic: str, record: Record) -> str | None:
+        """By what a sender can take a timer message back; a millisecond on, it names the same second as the message."""
+        if record.topic != names.TIMER_TOPIC:
+            return None
+        deliver_ms = int(record.properties[keys.TIMER_OUT_MS]) + 1
+        return RecallHandle(topic, self.config.broker_name, deliver_ms, record.properties[keys.UNIQ_KEY]).encode()
 
     def record_of(self, request: SendMessage, call: Call, topic: TopicConfig) -> Record:
         """The record of a single message, with the properties that the broker adds."""
@@ -247,12 +256,18 @@ class SendService:
             remark = f"{remark} {put.reason}"
         raise Refused(PUT_CODES.get(put.status, ResponseCode.SYSTEM_ERROR), remark)
 
-    async def _answer_when_flushed(self, put: Put, queue_id: int, unique_id: str) -> Answer:
+    async def _answer_when_flushed(self, put: Put, queue_id: int, unique_id: str, handle: str | None) -> Answer:
         status = await self.path.flushed(put) if put.status is PutStatus.PUT_OK else put.status
-        return self._answer(status, self.address.message_id(put.physical_offset), queue_id, put, unique_id)
+        return self._answer(status, self.address.message_id(put.physical_offset), queue_id, put, unique_id, handle)
 
     def _answer(
-        self, status: PutStatus, message_id: str, queue_id: int, put: Put, transaction_id: str | None
+        self,
+        status: PutStatus,
+        message_id: str,
+        queue_id: int,
+        put: Put,
+        transaction_id: str | None,
+        recall_handle: str | None = None,
     ) -> Answer:
         header = self.region()
         header["msgId"] = message_id
@@ -260,9 +275,11 @@ class SendService:
         header["queueOffset"] = str(put.queue_offset)
         if transaction_id:
             header["transactionId"] = transaction_id
+        if recall_handle:
+            header["recallHandle"] = recall_handle
         remark = None
         if status is not PutStatus.PUT_OK:
-            remark = f"{status.name}: the message is stored, but not yet as safely as the broker is set to promise"
+            remark = not_safe_yet(status)
         return Answer(PUT_CODES[status], header, remark=remark)
 
     # A batch
@@ -309,6 +326,10 @@ class SendService:
             return self._answer(await self.path.flushed(put), message_ids, request.queue_id, put, unique_id)
 
         return when_flushed()
+
+
+def not_safe_yet(status: PutStatus) -> str:
+    return f"{status.name}: the message is stored, but not yet as safely as the broker is set to promise"
 
 
 def region_of(config: BrokerConfig) -> dict[str, str]:

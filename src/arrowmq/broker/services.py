@@ -27,11 +27,13 @@ from arrowmq.broker.message_types import MessageTypeCheck
 from arrowmq.broker.offset_requests import OffsetService
 from arrowmq.broker.pull import PullService
 from arrowmq.broker.query import QueryService
+from arrowmq.broker.recall import RecallService
 from arrowmq.broker.reply import ReplyService
 from arrowmq.broker.reset import ResetService
 from arrowmq.broker.retry import RetryService
 from arrowmq.broker.schedule import DelayLevels
 from arrowmq.broker.send import SendService
+from arrowmq.broker.timer import TimerMessages
 from arrowmq.broker.transaction import TransactionService
 from arrowmq.broker.transaction_check import TransactionChecks
 from arrowmq.broker.transaction_log import TransactionLog
@@ -93,6 +95,10 @@ def build_services(broker: Broker) -> list[object]:
 def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
     """What makes messages other than plain ones. The rules of a send run in this order."""
     transactions = TransactionLog(broker.store, broker.offsets, broker.address, broker.clock)
+
+    def was_clean() -> bool:
+        return broker.recovered is not None and broker.recovered.was_clean
+
     return [
         FlowControl(broker.config, broker.store, broker.path, broker.background, broker.clock),
         MessageTypeCheck(broker.config, broker.topics, broker.path),
@@ -110,11 +116,12 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.config,
             broker.address,
             broker.store,
+            broker.topics,
             broker.path,
             transactions,
             broker.stats,
             broker.clock,
-            was_clean=lambda: broker.recovered is not None and broker.recovered.was_clean,
+            was_clean,
         ),
         TransactionChecks(
             broker.config,
@@ -129,11 +136,23 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
         DelayLevels(
             broker.config,
             broker.store,
+            broker.topics,
             broker.path,
             JsonConfigFile(broker.root / "config" / "delayOffset.json"),
             broker.background,
             broker.clock,
         ),
+        TimerMessages(
+            broker.config,
+            broker.root,
+            broker.store,
+            broker.topics,
+            broker.path,
+            broker.background,
+            broker.clock,
+            was_clean,
+        ),
+        RecallService(broker.config, broker.address, broker.topics, broker.path, broker.clock),
         ReplyService(broker.config, broker.address, broker.clients, sends, broker.path, broker.stats, broker.clock),
         ResetService(broker.config, broker.store, broker.topics, broker.groups, broker.offsets, broker.clients),
     ]

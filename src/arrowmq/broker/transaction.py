@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable
 
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.delivery import STORED, make_known
 from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
 from arrowmq.broker.stats import BrokerStats
+from arrowmq.broker.topics import Topics
 from arrowmq.broker.transaction_log import HALF_QUEUE, End, NotStored, TransactionLog, transaction_id
 from arrowmq.clock import Clock
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
@@ -35,9 +37,6 @@ from arrowmq.wire.sysflag import (
 log = logging.getLogger(__name__)
 
 ENDS = {TRANSACTION_COMMIT: End.COMMIT, TRANSACTION_ROLLBACK: End.ROLLBACK}
-STORED = frozenset(
-    {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT}
-)
 
 
 def immunity_ms(half: Record, timeout_ms: int) -> int | None:
@@ -58,6 +57,7 @@ class TransactionService:
         config: BrokerConfig,
         address: BrokerAddress,
         store: MessageStore,
+        topics: Topics,
         path: MessagePath,
         transactions: TransactionLog,
         stats: BrokerStats,
@@ -67,6 +67,7 @@ class TransactionService:
         self.config = config
         self.address = address
         self.store = store
+        self.topics = topics
         self.path = path
         self.transactions = transactions
         self.stats = stats
@@ -223,6 +224,7 @@ class TransactionService:
             body=half.body,
             properties_raw=encode_properties(properties),
         )
+        make_known(self.topics, message)
         try:
             put = self.path.put(message)
         except PutRefused as refused:

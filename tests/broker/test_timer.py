@@ -1,0 +1,199 @@
+"""Timer messages: to the second, days ahead, recalled, across restarts and crashes, in Apache's files."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arrowmq.broker.names import TIMER_TOPIC
+from arrowmq.broker.timer import TimerMessages, slot_time
+from arrowmq.broker.timer_files import NORMAL, NOWHERE, Slot, TimerLog, TimerWheel, Unit
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.ids import parse_recall_handle
+
+DAY_S = 86_400
+
+
+def service(node: Any) -> TimerMessages:
+    return next(each for each in node.broker.services if isinstance(each, TimerMessages))
+
+
+async def bodies(node: Any, queue_id: int = 0) -> list[bytes]:
+    return node.client.bodies(await node.client.pull("orders", queue_id=queue_id))
+
+
+async def crash(node: Any) -> None:
+    """The broker ends as by kill -9: its files stay as they are now, the abort file among them."""
+    left = node.root.with_name(node.root.name + "-left")
+    shutil.copytree(node.root, left)
+    await node.stop()
+    node.root = left
+    await node.start()
+
+
+def at(seconds: float, node: Any) -> str:
+    return f"TIMER_DELIVER_MS\x01{node.clock.now_ms() + int(seconds * 1000)}\x02"
+
+
+@pytest.mark.parametrize("wish", ["TIMER_DELAY_SEC\x015\x02", "TIMER_DELAY_MS\x015000\x02", "at"])
+async def test_a_message_comes_when_it_is_due_and_not_before(node: Any, wish: str) -> None:
+    answer = await node.client.send("orders", b"later", queue_id=1, properties=at(5, node) if wish == "at" else wish)
+    assert (answer.code, answer.ext["queueId"]) == (ResponseCode.SUCCESS, "1")
+    await node.clock.advance(4.9)
+    assert await bodies(node, 1) == []
+    await node.clock.advance(0.2)
+    (record,) = node.client.records(await node.client.pull("orders", queue_id=1))
+    assert record.body == b"later"
+    assert (record.properties["REAL_TOPIC"], record.properties["REAL_QID"]) == ("orders", "1")
+    assert int(record.properties["TIMER_DEQUEUE_MS"]) - int(record.properties["TIMER_ENQUEUE_MS"]) == 5000
+
+
+async def test_a_time_within_a_second_is_met_at_its_end(node: Any) -> None:
+    await node.client.send("orders", properties=at(2.3, node))
+    await node.clock.advance(2.9)
+    assert await bodies(node) == []
+    await node.clock.advance(0.2)
+    assert len(await bodies(node)) == 1
+
+
+async def test_messages_of_one_second_come_in_the_order_sent(node: Any) -> None:
+    for number in range(300):
+        await node.client.send("orders", b"%d" % number, properties=at(3, node))
+    await node.clock.advance(4)
+    store = node.broker.store
+    seen = [store.record_at(entry.physical_offset).body for entry in store.entries("orders", 0, 0, 1000)]
+    assert seen == [b"%d" % number for number in range(300)]
+
+
+async def test_a_time_that_has_passed_means_now(node: Any) -> None:
+    await node.client.send("orders", b"now", properties=at(-5, node))
+    assert await bodies(node) == [b"now"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ("TIMER_DELIVER_MS\x01soon\x02", ResponseCode.MESSAGE_ILLEGAL),
+        (f"TIMER_DELAY_SEC\x01{3 * DAY_S + 1}\x02", ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+async def test_a_time_that_cannot_be_is_refused(node: Any, properties: str, code: int) -> None:
+    answer = await node.client.send("orders", properties=properties)
+    assert answer.code == code
+    assert "timer message illegal" in (answer.remark or "")
+    assert node.broker.store.max_offset("orders", 0) == 0
+
+
+async def test_a_broker_may_have_no_timers(make_node: Any) -> None:
+    node = await make_node(timerWheelEnable="false")
+    answer = await node.client.send("orders", properties="TIMER_DELAY_SEC\x015\x02")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "timerWheelEnable is false" in (answer.remark or "")
+
+
+async def test_a_message_due_beyond_the_window_is_put_back_and_still_comes_on_time(make_node: Any) -> None:
+    node = await make_node(timerRollWindowSlot="30")
+    await node.client.send("orders", b"far", properties="TIMER_DELAY_SEC\x01100\x02")
+    await node.clock.advance(99)
+    assert await bodies(node) == []
+    assert node.broker.store.max_offset(TIMER_TOPIC, 0) > 2
+    await node.clock.advance(1.1)
+    (record,) = node.client.records(await node.client.pull("orders"))
+    assert int(record.properties["TIMER_ROLL_TIMES"]) >= 3
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+async def test_what_became_due_while_the_broker_was_away_comes_at_once_and_once(node: Any, how: str) -> None:
+    await node.client.send("orders", b"before", properties=at(2, node))
+    await node.client.send("orders", b"during", properties=at(60, node))
+    await node.client.send("orders", b"after", properties=at(3600, node))
+    await node.clock.advance(3)
+    assert await bodies(node) == [b"before"]
+    await (node.restart() if how == "restart" else crash(node))
+    node.clock._now_s += 600
+    await node.clock.advance(1.1)
+    assert await bodies(node) == [b"before", b"during"]
+    await node.clock.advance(3600)
+    assert await bodies(node) == [b"before", b"during", b"after"]
+
+
+async def test_a_crash_before_anything_was_noted_loses_nothing(node: Any) -> None:
+    await node.client.send("orders", b"kept", properties=at(5, node))
+    assert not (node.root / "config" / "timercheck").exists()
+    await crash(node)
+    await node.clock.advance(6)
+    assert await bodies(node) == [b"kept"]
+
+
+async def test_timers_work_under_sync_flush(make_node: Any) -> None:
+    node = await make_node(flushDiskType="SYNC_FLUSH")
+    await node.client.send("orders", b"safe", properties=at(2, node))
+    await node.clock.advance(3)
+    await node.eventually(lambda: node.broker.store.max_offset("orders", 0) == 1)
+
+
+# Recall
+
+
+async def test_a_recalled_message_never_comes(make_node: Any) -> None:
+    node = await make_node(recallMessageEnable="true")
+    await node.client.send("orders", b"stays", properties=at(10, node))
+    answer = await node.client.send("orders", b"taken back", properties=at(10, node))
+    handle = parse_recall_handle(answer.ext["recallHandle"])
+    assert (handle.topic, handle.broker_name, handle.unique_id) == ("orders", "broker-a", answer.ext["transactionId"])
+    request = {"topic": "orders", "producerGroup": "P", "recallHandle": answer.ext["recallHandle"]}
+    recalled = await node.client.ask(RequestCode.RECALL_MESSAGE, request)
+    assert (recalled.code, recalled.ext["msgId"]) == (ResponseCode.SUCCESS, handle.unique_id), recalled.remark
+    await node.clock.advance(12)
+    assert await bodies(node) == [b"stays"]
+    late = await node.client.ask(RequestCode.RECALL_MESSAGE, request)
+    assert late.code == ResponseCode.ILLEGAL_OPERATION
+
+
+async def test_a_recall_that_names_nothing_is_refused(make_node: Any) -> None:
+    node = await make_node(recallMessageEnable="true")
+    await node.client.send("orders")
+    for topic, handle, code in [
+        ("orders", "nonsense", ResponseCode.ILLEGAL_OPERATION),
+        ("nothing", "nonsense", ResponseCode.TOPIC_NOT_EXIST),
+    ]:
+        answer = await node.client.ask(RequestCode.RECALL_MESSAGE, {"topic": topic, "recallHandle": handle})
+        assert answer.code == code
+
+
+async def test_recalls_are_off_by_default(node: Any) -> None:
+    answer = await node.client.ask(RequestCode.RECALL_MESSAGE, {"topic": "orders", "recallHandle": "x"})
+    assert answer.code == ResponseCode.NO_PERMISSION
+
+
+# Files
+
+
+def test_a_due_time_is_found_under_the_second_before_it() -> None:
+    assert [slot_time(time) for time in (5000, 5001, 5999, 6000)] == [4000, 5000, 5000, 5000]
+
+
+def test_the_log_and_the_wheel_are_in_apaches_form(tmp_path: Path) -> None:
+    log = TimerLog(tmp_path / "timerlog", 5200)
+    unit = Unit(NOWHERE, NORMAL, 1794768883000, 2000, 128531, 340, 1148717942)
+    assert [log.append(unit) for _ in range(99)] == [52 * number for number in range(99)]
+    # No room for a further unit and the filler behind it: the next file begins.
+    assert log.append(unit) == 5200
+    raw = (tmp_path / "timerlog" / "00000000000000000000").read_bytes()
+    assert raw[:52] == struct.pack(">iqiqiqiiq", 52, -1, 1, 1794768883000, 2000, 128531, 340, 1148717942, 0)
+    assert raw[99 * 52 : 99 * 52 + 16] == struct.pack(">iqi", 52, 0, -875286124)
+    log.close()
+    again = TimerLog(tmp_path / "timerlog", 5200)
+    again.load()
+    assert len(list(again.recover())) == 100
+    assert again.end == 5252
+    wheel = TimerWheel(tmp_path / "timerwheel")
+    wheel.put(1794768885000, Slot(0, 52, 2))
+    assert wheel.slot(1794768885999) == Slot(0, 52, 2)
+    assert wheel.slot(1794768885000 + 1_209_600_000) is None
+    wheel.close()
+    assert (tmp_path / "timerwheel").stat().st_size == 38_707_200
