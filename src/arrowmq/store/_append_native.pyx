@@ -3,6 +3,7 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from arrowmq.store._bytes cimport get32, put32
@@ -13,6 +14,7 @@ from arrowmq.store._tail_native cimport (
     QueueTail,
     RecordFields,
     append_fields,
+    append_known,
     checked_bytes,
     count_words,
     find_facts,
@@ -170,6 +172,14 @@ cdef int64_t next_item(const uint8_t *data, int64_t at, int64_t length, RecordFi
     return at + size
 
 
+cdef struct Item:
+    # What reading a batch found out of one message of it.
+    int64_t at
+    int64_t size
+    int64_t words
+    Facts facts
+
+
 def append_client_batch(
     LogTail log, QueueTail queue, IndexTail index, template, bytes data, int64_t store_timestamp, bint with_crc=False,
     int64_t max_body=0x7FFFFFFF,
@@ -180,32 +190,54 @@ def append_client_batch(
     """
     cdef _Held held = _Held.__new__(_Held)
     cdef RecordFields fields
-    cdef Facts facts
+    cdef int64_t number, missing
     cdef const uint8_t *place = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef int64_t length = PyBytes_GET_SIZE(data)
-    cdef int64_t at = 0, total = 0, words = 0, count = 0, missing, size
+    cdef int64_t total = 0, words = 0, count = 0
+    cdef Item *items = NULL
     take_fields(template, queue, store_timestamp, held, &fields)
-    while at < length:
-        at = next_item(place, at, length, &fields)
-        total += checked_bytes(&fields, with_crc)
-        if fields.body_length > max_body:
-            raise RecordError(f"a message of the batch has {fields.body_length} bytes, {max_body} are allowed")
-        count += 1
-        if index.enabled:
-            find_facts(fields.properties, fields.properties_length, &facts)
-            words += count_words(&facts)
-    if not count:
-        raise RecordError("a batch needs at least one message")
-    missing = room_for(log, queue, index, total, count, words)
-    if missing:
-        return missing, (total if missing == NEEDS_SEGMENT else count if missing == NEEDS_QUEUE_ROOM else words)
-    template.queue_offset = queue.next_offset
-    template.physical_offset = log.start + log.position
-    template.store_timestamp = store_timestamp
-    at = 0
-    while at < length:
-        at = next_item(place, at, length, &fields)
-        size = append_fields(log, queue, index, &fields, with_crc)
-        if size <= 0:
-            raise RuntimeError("room for the whole batch was made, and yet it is missing")
-    return total, count
+    try:
+        items = read_items(index, place, length, &fields, with_crc, max_body, &count, &total, &words)
+        missing = room_for(log, queue, index, total, count, words)
+        if missing:
+            return missing, (total if missing == NEEDS_SEGMENT else count if missing == NEEDS_QUEUE_ROOM else words)
+        template.queue_offset = queue.next_offset
+        template.physical_offset = log.start + log.position
+        template.store_timestamp = store_timestamp
+        for number in range(count):
+            next_item(place, items[number].at, length, &fields)
+            append_known(log, queue, index, &fields, &items[number].facts, items[number].size, items[number].words, with_crc)
+        return total, count
+    finally:
+        free(items)
+
+
+cdef Item *read_items(
+    IndexTail index, const uint8_t *place, int64_t length, RecordFields *fields, bint with_crc, int64_t max_body,
+    int64_t *count, int64_t *total, int64_t *words,
+) except NULL:
+    """Every message of a batch body, checked; the caller frees the answer."""
+    cdef int64_t at = 0, room = length // 22 + 1
+    cdef Item *items = <Item *>malloc(room * sizeof(Item))
+    cdef Item *item
+    if items == NULL:
+        raise MemoryError
+    try:
+        while at < length:
+            item = items + count[0]
+            item.at = at
+            at = next_item(place, at, length, fields)
+            if fields.body_length > max_body:
+                raise RecordError(f"a message of the batch has {fields.body_length} bytes, {max_body} are allowed")
+            item.size = checked_bytes(fields, with_crc)
+            find_facts(fields.properties, fields.properties_length, &item.facts)
+            item.words = count_words(&item.facts) if index.enabled else 0
+            total[0] += item.size
+            words[0] += item.words
+            count[0] += 1
+        if not count[0]:
+            raise RecordError("a batch needs at least one message")
+    except:
+        free(items)
+        raise
+    return items

@@ -94,5 +94,10 @@ cdef bint index_has_room(IndexTail index, int64_t words) noexcept
 cdef int64_t code_of(QueueTail queue, const Facts *facts, int64_t store_timestamp) except? -9223372036854775807
 # Writes record, queue entry and index entries; the record's size, or which room is missing (then nothing was written).
 cdef int64_t append_fields(LogTail log, QueueTail queue, IndexTail index, RecordFields *fields, bint with_crc) except -100
+# The second half of it, for who has found out the size and the words, and that the room is there.
+cdef int64_t append_known(
+    LogTail log, QueueTail queue, IndexTail index, RecordFields *fields, const Facts *facts, int64_t size, int64_t words,
+    bint with_crc,
+) except -100
 cdef int write_entry(LogTail log, QueueTail queue, int64_t physical, int64_t size, int64_t code) except -1
 cdef int write_keys(QueueTail queue, IndexTail index, const Facts *facts, int64_t physical, int64_t time) except -1

@@ -344,3 +344,57 @@ def repair_index(view, int64_t slots, int64_t max_entries, int64_t end_physical)
         return number
     finally:
         PyBuffer_Release(&buffer)
+
+
+def scan_queue(bytes data, int64_t max_physical):
+    """How many entries of a queue file are whole and in log order, the end of the newest record, the filled length."""
+    cdef const uint8_t *place = <const uint8_t *>(<const char *>data)
+    cdef int64_t length = len(data)
+    cdef int64_t count = 0, at = 0, physical
+    cdef int32_t size
+    while at + 20 <= length:
+        physical = get64(place + at)
+        size = get32(place + at + 8)
+        if physical < 0 or size <= 0:
+            break
+        if not (physical == 0 and size == 0x7FFFFFFF):
+            if physical < max_physical:
+                break
+            max_physical = physical + size
+        count += 1
+        at += 20
+    while length > 0 and place[length - 1] == 0:
+        if length >= 64 and is_zero(place + length - 64, 64):
+            length -= 64
+        else:
+            length -= 1
+    return count, max_physical, length
+
+
+cdef inline bint is_zero(const uint8_t *place, int64_t length) noexcept nogil:
+    """Whether all bytes are zero: the first is, and each is as the one before."""
+    return place[0] == 0 and memcmp(place, place + 1, length - 1) == 0
+
+
+def first_filled(view, int64_t start, int64_t stop):
+    """The first place from `start` on that is not zero; -1 if there is none before `stop`."""
+    cdef Py_buffer buffer
+    cdef const uint8_t *place
+    cdef int64_t step
+    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
+    try:
+        if start < 0 or stop > buffer.len:
+            raise ValueError("the place lies outside of the buffer")
+        place = <const uint8_t *>buffer.buf
+        with nogil:
+            while start < stop:
+                step = min(stop - start, 65536)
+                if is_zero(place + start, step):
+                    start += step
+                    continue
+                while place[start] == 0:
+                    start += 1
+                break
+        return start if start < stop else -1
+    finally:
+        PyBuffer_Release(&buffer)

@@ -10,6 +10,7 @@ import struct
 from typing import NamedTuple, Protocol
 
 from arrowmq.store._tail_plain import (
+    ENTRY,
     INDEX_ENTRY,
     INDEX_HEADER,
     INT,
@@ -185,6 +186,26 @@ def record_crc_fits(view: memoryview, position: int, parts: Parts) -> bool:
     same_name = sum(one == other for one, other in zip(tail[:9], _CRC_NAME, strict=True))
     same_digits = sum(one == other for one, other in zip(tail[9:], expected[9:], strict=True))
     return same_name < 8 and same_digits < 10
+
+
+def scan_queue(data: bytes, max_physical: int) -> tuple[int, int, int]:
+    """How many entries of a queue file, from its start, are whole and in log order; the end of the newest record they
+    name; and up to where the file holds anything but zeros. `max_physical` is that end for the file before."""
+    count = 0
+    for physical, size, _ in ENTRY.iter_unpack(data[: len(data) // 20 * 20]):
+        is_filler = physical == 0 and size == 0x7FFFFFFF
+        if physical < 0 or size <= 0 or (physical < max_physical and not is_filler):
+            break
+        if not is_filler:
+            max_physical = physical + size
+        count += 1
+    return count, max_physical, len(data.rstrip(b"\0"))
+
+
+def first_filled(view: memoryview, start: int, stop: int) -> int:
+    """The first place from `start` on that is not zero; -1 if there is none before `stop`."""
+    rest = bytes(view[start:stop])
+    return -1 if not rest.strip(b"\0") else stop - len(rest.lstrip(b"\0"))
 
 
 def repair_index(view: memoryview, slots: int, max_entries: int, end_physical: int) -> int:

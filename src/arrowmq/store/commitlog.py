@@ -15,6 +15,7 @@ from pathlib import Path
 from arrowmq.store.disk import Disk
 from arrowmq.store.segment import Segment, list_segments, segment_name
 from arrowmq.store.tail import LogTail
+from arrowmq.store.walk import first_filled
 
 BLANK_MAGIC = 0xCBD43194
 BLANK = struct.Struct(">II")
@@ -134,14 +135,13 @@ class CommitLog:
         self._starts.pop()
 
     def _zero_from(self, segment: Segment, position: int) -> None:
-        zeros = bytes(_ZERO_CHUNK)
         for start, stop in self._disk.data_ranges(segment.path, position, segment.size):
             at = start
             while at < stop:
-                length = min(_ZERO_CHUNK, stop - at)
-                if bytes(segment.view[at : at + length]) != zeros[:length]:
-                    segment.view[at : at + length] = zeros[:length]
-                at += length
+                end = min(at + _ZERO_CHUNK, stop)
+                if first_filled(segment.view, at, end) >= 0:
+                    segment.view[at:end] = bytes(end - at)
+                at = end
 
     def detach_first(self) -> Segment:
         """Retention: the oldest segment goes. Reads that hold views of it keep its bytes until they let go."""

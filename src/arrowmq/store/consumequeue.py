@@ -15,6 +15,7 @@ from arrowmq.store.disk import Disk
 from arrowmq.store.results import Entry
 from arrowmq.store.segment import Segment, list_segments, segment_name
 from arrowmq.store.tail import LogTail, QueueTail, put_entry
+from arrowmq.store.walk import scan_queue
 
 ENTRY_BYTES = 20
 ALLOCATION_BYTES = 64 * 1024
@@ -94,26 +95,23 @@ class ConsumeQueue:
         max_physical = 0
         end = self.segments[max(0, len(self.segments) - 3)].start
         for segment in self.segments[-3:]:
-            data = self._disk.read(segment.path, 0, self.file_bytes)
-            for physical, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
-                is_filler = physical == 0 and size == 0x7FFFFFFF
-                if not is_entry(physical, size) or (physical < max_physical and not is_filler):
-                    self._drop_after(segment, end, data)
-                    return end, max_physical
-                max_physical = max(max_physical, 0 if is_filler else physical + size)
-                end += ENTRY_BYTES
+            ranges = self._disk.data_ranges(segment.path, 0, self.file_bytes)
+            data = self._disk.read(segment.path, 0, ranges[-1][1] if ranges else 0)
+            count, max_physical, filled = scan_queue(data, max_physical)
+            end = segment.start + count * ENTRY_BYTES
+            if end < segment.end:
+                self._drop_after(segment, end - segment.start, filled)
+                break
         return end, max_physical
 
-    def _drop_after(self, segment: Segment, end: int, data: bytes) -> None:
+    def _drop_after(self, segment: Segment, position: int, filled: int) -> None:
         """Leave nothing behind the end that a later scan could take for entries."""
         if not segment.writable:
             return
         while self.segments[-1] is not segment:
             self.segments.pop().delete()
-        rest = data[end - segment.start :]
-        filled = len(rest.rstrip(b"\0"))
-        if filled:
-            segment.view[end - segment.start : end - segment.start + filled] = bytes(filled)
+        if filled > position:
+            segment.view[position:filled] = bytes(filled - position)
 
     # Appending
 

@@ -36,13 +36,17 @@ __all__ = [
     "Sink",
     "Walked",
     "check_record",
+    "first_filled",
     "repair_index",
+    "scan_queue",
     "walk",
     "walk_in_steps",
 ]
 
 check_record = _walk.check_record
+first_filled = _walk.first_filled
 repair_index = _walk.repair_index
+scan_queue = _walk.scan_queue
 walk = _walk.walk
 
 Progress = Callable[[int], object]
