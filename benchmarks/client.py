@@ -95,7 +95,10 @@ def pypi_python(folder: Path) -> Path:
 
 async def prepare(namesrv: str, topic: str, messages: int, body_bytes: int) -> None:
     """A topic, with a backlog for a load that consumes."""
-    async with arrowmq.Admin(namesrv) as admin, arrowmq.Producer(namesrv, timeout_s=20) as producer:
+    async with (
+        arrowmq.Admin(namesrv, request_timeout_s=30) as admin,
+        arrowmq.Producer(namesrv, timeout_s=60, request_timeout_s=30) as producer,
+    ):
         await admin.create_topic(topic, queues=8, attributes={"message.type": "NORMAL"})
         await admin.create_group(f"client_load_{topic}")
         body = bytes(body_bytes)
@@ -159,7 +162,11 @@ def measure(
     for _ in range(rounds):
         for load in LOADS:
             for client in load.clients:
-                used = clients.run(client, load, messages)
+                try:
+                    used = clients.run(client, load, messages)
+                except RuntimeError as problem:
+                    say(f"FAILED: {problem}")
+                    continue
                 runs.setdefault(load.name, {}).setdefault(client, []).append(used)
                 say(f"{load.title}: {client} {used['messages_per_s']:,.0f}/s {used['cpu_us_per_message']:,.1f} µs")
     return {

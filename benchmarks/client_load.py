@@ -30,7 +30,7 @@ async def workers(send: Callable[[], Awaitable[object]], messages: int, count: i
 
 
 async def produce(namesrv: str, topic: str, load: str, messages: int, body: bytes, warm_up: int) -> None:
-    async with arrowmq.Producer(namesrv, timeout_s=10, batching=load == "auto") as producer:
+    async with arrowmq.Producer(namesrv, timeout_s=60, request_timeout_s=30, batching=load == "auto") as producer:
 
         async def run(count: int) -> None:
             if load == "batch":

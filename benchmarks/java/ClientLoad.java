@@ -32,7 +32,8 @@ public class ClientLoad {
         }
         DefaultMQProducer producer = new DefaultMQProducer("client_load");
         producer.setNamesrvAddr(namesrv);
-        producer.setSendMsgTimeout(10000);
+        producer.setSendMsgTimeout(60000);
+        producer.setMqClientApiTimeout(30000);
         producer.start();
         byte[] body = new byte[size];
         Work work = switch (load) {
@@ -88,19 +89,26 @@ public class ClientLoad {
             throws Exception {
         Semaphore room = new Semaphore(inFlight);
         CountDownLatch done = new CountDownLatch(count);
-        for (int sent = 0; sent < count; sent++) {
-            room.acquire();
-            producer.send(new Message(topic, body), new SendCallback() {
-                public void onSuccess(SendResult result) {
-                    room.release();
-                    done.countDown();
-                }
+        SendCallback[] callback = new SendCallback[1];
+        callback[0] = new SendCallback() {
+            public void onSuccess(SendResult result) {
+                room.release();
+                done.countDown();
+            }
 
-                public void onException(Throwable problem) {
+            /** A broker under load refuses; the client does not repeat asynchronous sends by itself. */
+            public void onException(Throwable refused) {
+                try {
+                    producer.send(new Message(topic, body), callback[0]);
+                } catch (Exception problem) {
                     problem.printStackTrace();
                     System.exit(1);
                 }
-            });
+            }
+        };
+        for (int sent = 0; sent < count; sent++) {
+            room.acquire();
+            producer.send(new Message(topic, body), callback[0]);
         }
         done.await();
     }
@@ -124,6 +132,7 @@ public class ClientLoad {
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullBatchSize(32);
+        consumer.setMqClientApiTimeout(30000);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
             int now = seen.addAndGet(batch.size());

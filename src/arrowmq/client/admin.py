@@ -13,14 +13,15 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from arrowmq.client.admin_cluster import ClusterAdmin
-from arrowmq.client.admin_groups import GroupAdmin
+from arrowmq.client.admin_inspect import InspectAdmin
 from arrowmq.client.admin_messages import MessageAdmin
+from arrowmq.client.admin_offsets import OffsetAdmin
 from arrowmq.client.admin_topics import TopicAdmin
 from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.session import Session
 
 
-class Admin(TopicAdmin, GroupAdmin, MessageAdmin, ClusterAdmin):
+class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, ClusterAdmin):
     """Asks and tells NameServers and brokers; keeps nothing but its connections."""
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, **connect: Unpack[ConnectOptions]) -> None:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Self, Unpack
 from arrowmq.client import names
 from arrowmq.client.allocation import Averagely, Strategy
 from arrowmq.client.consume_from import ConsumeFrom
+from arrowmq.client.errors import InvalidUse
 from arrowmq.client.group_consumer import ConsumeRules, GroupConsumer
 from arrowmq.client.hooks import Hook
-from arrowmq.client.message import ReceivedMessage
+from arrowmq.client.message import Delivered, ReceivedMessage
 from arrowmq.client.options import ConnectOptions
 from arrowmq.client.pulling import FlowControl, Pulling
 from arrowmq.client.subscription import subscription
@@ -96,22 +97,24 @@ class Consumer(GroupConsumer):
             self._session.check_usable()
             await inbox.wait()
             message = inbox.take()
+        self._check_gives_messages()
+        assert isinstance(message, ReceivedMessage)
         self._hand_out(message)
         if self._auto_ack:
             self._last = message
         return message
 
-    def _hand_out(self, message: ReceivedMessage) -> None:
+    def _hand_out(self, message: Delivered) -> None:
         now_ms = self._session.clock.now_ms()
         message.delivered_ms = now_ms
-        if message.source is not None:
-            message.source.last_consume_ms = now_ms
-        if self._hooks:
+        if message.pulled_from is not None:
+            message.pulled_from.last_consume_ms = now_ms
+        if self._hooks and isinstance(message, ReceivedMessage):
             self._hooks.before_consume(self.group, [message])
 
-    def acknowledge(self, message: ReceivedMessage) -> None:
+    def acknowledge(self, message: Delivered) -> None:
         super().acknowledge(message)
-        if self._hooks:
+        if self._hooks and isinstance(message, ReceivedMessage):
             took_ms = self._session.clock.now_ms() - message.delivered_ms
             self._hooks.after_consume(self.group, [message], None, took_ms)
 
@@ -119,8 +122,17 @@ class Consumer(GroupConsumer):
         """Up to so many messages: at least one, unless `timeout_s` passes or the consumer ends before one comes."""
         if max_messages < 1:
             raise ValueError(f"receive at least one message, not {max_messages}")
+        taken = await self._take_some(max_messages, timeout_s=timeout_s)
+        self._check_gives_messages()
+        return [message for message in taken if isinstance(message, ReceivedMessage)]
+
+    def _check_gives_messages(self) -> None:
+        if self._member.keeps_chunks:
+            raise InvalidUse("this consumer gives Arrow batches; make another one for single messages")
+
+    async def _take_some(self, max_messages: int, *, timeout_s: float | None = None) -> list[Delivered]:
         inbox = self._inbox
-        taken: list[ReceivedMessage] = []
+        taken: list[Delivered] = []
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -143,13 +155,17 @@ class Consumer(GroupConsumer):
         from arrowmq.client.arrow import record_batch
 
         clock = self._session.clock
-        while True:
-            held = await self.receive(max_messages)
-            if not held:
-                return
+        self._member.keeps_chunks = not self._hooks and not self._rules.orderly
+        while held := await self._take_some(max_messages):
+            batch = record_batch(held)
             deadline = clock.monotonic() + linger_s
-            while len(held) < max_messages and (left_s := deadline - clock.monotonic()) > 0:
-                held += await self.receive(max_messages - len(held), timeout_s=left_s)
-            yield record_batch(held)
-            for message in held:
-                self.acknowledge(message)
+            while batch.num_rows < max_messages and (left_s := deadline - clock.monotonic()) > 0:
+                more = await self._take_some(max_messages - batch.num_rows, timeout_s=left_s)
+                if more:
+                    held += more
+                    batch = record_batch(held)
+            # A pull brings up to 32 messages at once, so there may be more than were asked for.
+            for start in range(0, batch.num_rows, max_messages):
+                yield batch.slice(start, max_messages)
+            for each in held:
+                self.acknowledge(each)

@@ -18,7 +18,7 @@ from arrowmq.client.errors import InvalidUse
 from arrowmq.client.hooks import Hook, Hooks
 from arrowmq.client.inbox import ConcurrentInbox, Inbox, OrderlyInbox
 from arrowmq.client.membership import GroupMember, Membership
-from arrowmq.client.message import ReceivedMessage
+from arrowmq.client.message import Delivered, ReceivedMessage
 from arrowmq.client.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.pulling import FlowControl, Pulling
@@ -163,8 +163,8 @@ class GroupConsumer:
 
     # -- settling
 
-    def acknowledge(self, message: ReceivedMessage) -> None:
-        source = message.source
+    def acknowledge(self, message: Delivered) -> None:
+        source = message.pulled_from
         assert source is not None
         if source.acknowledged(message.queue_offset):
             self._inbox.settled(message)

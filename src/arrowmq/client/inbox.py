@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
-from arrowmq.client.message import ReceivedMessage
+from arrowmq.client.message import Delivered
 from arrowmq.client.pulling import PulledQueue
 
 
@@ -20,7 +21,7 @@ class Inbox:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.is_closed = False
 
-    def arrived(self, pulled: PulledQueue, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, pulled: PulledQueue, messages: Sequence[Delivered]) -> None:
         raise TypeError("an inbox is concurrent or orderly")
 
     def dropped(self, pulled: PulledQueue) -> None:
@@ -29,14 +30,14 @@ class Inbox:
     def lock_renewed(self) -> None:
         """Queues that were unusable may be usable again."""
 
-    def take(self) -> ReceivedMessage | None:
+    def take(self) -> Delivered | None:
         """The next message, if one is ready."""
         raise TypeError("an inbox is concurrent or orderly")
 
-    def settled(self, message: ReceivedMessage) -> None:
+    def settled(self, message: Delivered) -> None:
         """Acknowledged, or given back."""
 
-    def again(self, message: ReceivedMessage) -> None:
+    def again(self, message: Delivered) -> None:
         """Hand it out once more."""
         raise TypeError("an inbox is concurrent or orderly")
 
@@ -71,23 +72,23 @@ class ConcurrentInbox(Inbox):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ready: deque[ReceivedMessage] = deque()
+        self._ready: deque[Delivered] = deque()
 
-    def arrived(self, pulled: PulledQueue, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, pulled: PulledQueue, messages: Sequence[Delivered]) -> None:
         self._ready.extend(messages)
         if self._waiting:
             self._wake(len(messages))
 
-    def take(self) -> ReceivedMessage | None:
+    def take(self) -> Delivered | None:
         ready = self._ready
         while ready:
             message = ready.popleft()
-            source = message.source
+            source = message.pulled_from
             if source is not None and not source.is_dropped:
                 return message
         return None
 
-    def again(self, message: ReceivedMessage) -> None:
+    def again(self, message: Delivered) -> None:
         self._ready.append(message)
         self._wake(1)
 
@@ -100,12 +101,12 @@ class OrderlyInbox(Inbox):
 
     def __init__(self) -> None:
         super().__init__()
-        self._queued: dict[PulledQueue, deque[ReceivedMessage]] = {}
+        self._queued: dict[PulledQueue, deque[Delivered]] = {}
         self._turns: deque[PulledQueue] = deque()
         #: Queues whose turn it is, or whose message is being consumed.
         self._active: set[PulledQueue] = set()
 
-    def arrived(self, pulled: PulledQueue, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, pulled: PulledQueue, messages: Sequence[Delivered]) -> None:
         self._queued.setdefault(pulled, deque()).extend(messages)
         self._offer(pulled)
 
@@ -119,7 +120,7 @@ class OrderlyInbox(Inbox):
         self._queued.pop(pulled, None)
         self._active.discard(pulled)
 
-    def take(self) -> ReceivedMessage | None:
+    def take(self) -> Delivered | None:
         for _ in range(len(self._turns)):
             pulled = self._turns.popleft()
             queued = self._queued.get(pulled)
@@ -132,15 +133,15 @@ class OrderlyInbox(Inbox):
             return queued.popleft()
         return None
 
-    def settled(self, message: ReceivedMessage) -> None:
-        pulled = message.source
+    def settled(self, message: Delivered) -> None:
+        pulled = message.pulled_from
         if pulled is not None:
             self._active.discard(pulled)
             self._offer(pulled)
 
-    def again(self, message: ReceivedMessage) -> None:
+    def again(self, message: Delivered) -> None:
         """Back to the front of its queue: what lies behind it waits."""
-        pulled = message.source
+        pulled = message.pulled_from
         if pulled is None or pulled.is_dropped:
             return
         self._queued.setdefault(pulled, deque()).appendleft(message)

@@ -19,7 +19,7 @@ from arrowmq.client.callbacks import Callbacks
 from arrowmq.client.consume_from import ConsumeFrom, max_offset, min_offset, offset_at, start_from
 from arrowmq.client.errors import InvalidUse
 from arrowmq.client.membership import GroupMember, Membership
-from arrowmq.client.message import ReceivedMessage
+from arrowmq.client.message import Delivered, ReceivedMessage
 from arrowmq.client.offsets import BrokerOffsets
 from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.pulling import FlowControl, PulledQueue, Pulling
@@ -35,8 +35,8 @@ class _Lists:
         self.ready: deque[tuple[PulledQueue, list[ReceivedMessage]]] = deque()
         self.arrival = asyncio.Event()
 
-    def arrived(self, pulled: PulledQueue, messages: list[ReceivedMessage]) -> None:
-        self.ready.append((pulled, messages))
+    def arrived(self, pulled: PulledQueue, messages: Sequence[Delivered]) -> None:
+        self.ready.append((pulled, [each for each in messages if isinstance(each, ReceivedMessage)]))
         self.arrival.set()
 
     def dropped(self, pulled: PulledQueue) -> None:

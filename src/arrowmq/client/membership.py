@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from arrowmq.client import names
 from arrowmq.client.allocation import Averagely, Strategy, allocate
+from arrowmq.client.chunks import Chunk, can_be_whole
 from arrowmq.client.consume_from import Start, first_offset
 from arrowmq.client.decoding import messages_of
 from arrowmq.client.errors import ArrowMQError, Refused
 from arrowmq.client.locks import QueueLocks
-from arrowmq.client.message import ReceivedMessage, Settles
+from arrowmq.client.message import Delivered, ReceivedMessage, Settles
 from arrowmq.client.offsets import OffsetStore
 from arrowmq.client.pulling import FlowControl, Inbox, Lock, PulledQueue, Pulling
 from arrowmq.client.routes import Route
@@ -77,6 +78,7 @@ class GroupMember:
             QueueLocks(session, self.group) if membership.is_orderly and not membership.is_broadcasting else None
         )
         self.pulled_count = 0
+        self.keeps_chunks = False  # bodies are handed on whole, for Arrow
         self.started_ms = session.clock.now_ms()
         self.is_suspended = False
         self._is_unbalanced = False
@@ -375,7 +377,12 @@ class GroupMember:
 
     # -- what the pull loops report
 
-    def decode(self, pulled: PulledQueue, body: bytes) -> list[ReceivedMessage]:
+    def decode(self, pulled: PulledQueue, body: bytes) -> Sequence[Delivered]:
+        if self.keeps_chunks and body and can_be_whole(pulled, bool(self.session.options.namespace.name)):
+            return [Chunk(pulled, body, self.decode_messages)]
+        return self.decode_messages(pulled, body)
+
+    def decode_messages(self, pulled: PulledQueue, body: bytes) -> list[ReceivedMessage]:
         return messages_of(self, pulled, body)
 
     def count_pulled(self, count: int) -> None:

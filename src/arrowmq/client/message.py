@@ -12,6 +12,21 @@ if TYPE_CHECKING:
     from arrowmq.client.pulling import PulledQueue
 
 
+class Delivered(Protocol):
+    """What inboxes and process queues hold: a message, or a whole pull of them (`chunks.Chunk`)."""
+
+    delivered_ms: int
+
+    @property
+    def queue_offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def pulled_from(self) -> PulledQueue | None: ...
+
+
 class Settles(Protocol):
     """Who takes a message's acknowledgement or its return."""
 
@@ -91,6 +106,10 @@ class ReceivedMessage:
     @property
     def queue_offset(self) -> int:
         return self.record.queue_offset
+
+    @property
+    def pulled_from(self) -> PulledQueue | None:
+        return self.source
 
     @property
     def physical_offset(self) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from arrowmq.client.errors import ArrowMQError, Unreachable
-from arrowmq.client.message import ReceivedMessage
+from arrowmq.client.message import Delivered
 from arrowmq.client.process_queue import ProcessQueue
 from arrowmq.client.subscription import Subscription
 from arrowmq.wire import sysflag
@@ -71,7 +72,7 @@ class Pulling:
 class Inbox(Protocol):
     """Where pulled messages go."""
 
-    def arrived(self, pulled: PulledQueue, messages: list[ReceivedMessage]) -> None: ...
+    def arrived(self, pulled: PulledQueue, messages: Sequence[Delivered]) -> None: ...
 
     def dropped(self, pulled: PulledQueue) -> None: ...
 

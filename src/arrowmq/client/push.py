@@ -154,14 +154,13 @@ class PushConsumer(GroupConsumer):
     async def _work(self) -> None:
         inbox = self._inbox
         while not inbox.is_closed:
-            message = inbox.take()
-            if message is None:
-                await inbox.wait()
-                continue
-            messages = [message]
-            while len(messages) < self._batch_size and (message := inbox.take()) is not None:
+            messages: list[ReceivedMessage] = []
+            while len(messages) < self._batch_size and isinstance(message := inbox.take(), ReceivedMessage):
                 messages.append(message)
-            await self._consume(messages)
+            if messages:
+                await self._consume(messages)
+            else:
+                await inbox.wait()
 
     async def _consume(self, messages: list[ReceivedMessage]) -> None:
         clock = self._session.clock

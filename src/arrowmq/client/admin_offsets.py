@@ -1,0 +1,87 @@
+"""Resetting offsets in two steps: a plan that shows what would change, queue by queue, and its execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from arrowmq.client.admin_cluster import text
+from arrowmq.client.admin_groups import GroupAdmin
+from arrowmq.client.errors import ArrowMQError
+from arrowmq.wire.bodies import TopicStatsTable
+from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.message import MessageQueue
+
+Target = datetime | int | Literal["first", "last"]
+
+
+class PlannedReset(msgspec.Struct, frozen=True):
+    """One queue of a plan; `current` is None if the group never consumed it."""
+
+    queue: MessageQueue
+    first: int
+    last: int
+    current: int | None
+    target: int
+
+    @property
+    def is_clamped(self) -> bool:
+        return self.target in (self.first, self.last)
+
+
+class OffsetAdmin(GroupAdmin):
+    async def plan_reset(
+        self, group: str, topic: str, to: Target, *, queues: Iterable[MessageQueue] | None = None
+    ) -> list[PlannedReset]:
+        """What a reset would do: to a time, an offset, or either end of each queue. Changes nothing.
+
+        An offset or a time that a queue does not reach becomes the nearest end of it.
+        """
+        route = await self.route(topic)
+        wanted = None if queues is None else {(queue.broker_name, queue.queue_id) for queue in queues}
+        planned: list[PlannedReset] = []
+        for broker_name in sorted(route.addresses):
+            address = route.master(broker_name)
+            if address is None:
+                raise ArrowMQError(f"broker {broker_name} has no master now: its offsets cannot be reset")
+            ext = {"topic": route.topic}
+            table = await self.call_body(address, RequestCode.GET_TOPIC_STATS_INFO, ext, TopicStatsTable)
+            for queue, limits in sorted(table.offset_table.items()):
+                if wanted is not None and (queue.broker_name, queue.queue_id) not in wanted:
+                    continue
+                target = await self._target(address, queue, to, limits.min_offset, limits.max_offset)
+                current = await self.committed(group, queue)
+                planned.append(PlannedReset(queue, limits.min_offset, limits.max_offset, current, target))
+        if not planned:
+            raise ArrowMQError(f"topic {topic} has no such queue; `arrowmq topic show {topic}` lists them")
+        return planned
+
+    async def _target(self, address: str, queue: MessageQueue, to: Target, first: int, last: int) -> int:
+        if to == "first":
+            return first
+        if to == "last":
+            return last
+        if isinstance(to, datetime):
+            ext = text(topic=queue.topic, queueId=queue.queue_id, timestamp=round(to.timestamp() * 1000))
+            answer = await self.call(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+            return min(max(int(answer.ext["offset"]), first), last)
+        return min(max(int(to), first), last)
+
+    async def apply_reset(self, group: str, plan: Iterable[PlannedReset]) -> None:
+        """Carry out a plan. Members that run go on from the new offsets with their next pull."""
+        for step in plan:
+            address = (await self.route(step.queue.topic)).master(step.queue.broker_name)
+            if address is None:
+                raise ArrowMQError(f"broker {step.queue.broker_name} has no master now: its offsets cannot be reset")
+            ext = text(
+                topic=step.queue.topic,
+                group=self.namespace.wrap(group),
+                timestamp=-1,
+                isForce=True,
+                queueId=step.queue.queue_id,
+                offset=step.target,
+            )
+            await self.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
