@@ -31,6 +31,23 @@ async def test_settings_that_may_not_be_changed_or_do_not_fit_change_nothing(nod
     assert node.broker.config.trace_on is True
 
 
+async def test_settings_changed_at_run_time_are_in_force_after_a_restart(node: Any) -> None:
+    await node.client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"fileReservedTime=48\ntraceOn=false\n")
+    assert node.broker.store.config.file_reserved_time == 48
+    await node.restart()
+    assert (node.broker.store.config.file_reserved_time, node.broker.config.trace_on) == (48, False)
+    lines = (await node.client.ask(RequestCode.GET_BROKER_CONFIG)).body.decode().splitlines()
+    assert {"fileReservedTime=48", f"listenPort={node.broker.address.port}", "brokerIP1=127.0.0.1"} <= set(lines)
+
+
+async def test_what_the_broker_was_started_as_is_not_changed_at_run_time(node: Any) -> None:
+    for text in (b"brokerName=other\n", b"listenPort=1\n"):
+        assert (await node.client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, text)).code == ResponseCode.NO_PERMISSION
+    wrong = await node.client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"traceOn=false\nfileReservedTime=soon\n")
+    assert (wrong.code, "fileReservedTime" in wrong.remark) == (ResponseCode.SYSTEM_ERROR, True)
+    assert node.broker.config.trace_on is True
+
+
 async def test_a_broker_whose_readers_are_shut_out_and_let_in_at_run_time(node: Any) -> None:
     await node.client.send("orders")
     await node.client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=2\n")

@@ -7,10 +7,12 @@ import shutil
 from typing import TYPE_CHECKING
 
 from arrowmq.broker import names
+from arrowmq.broker.kept_settings import FIXED_KEYS
 from arrowmq.broker.stats import DAY_MS, HOUR_MS, MINUTE_MS, Item
 from arrowmq.broker.versions import next_version
 from arrowmq.config import ConfigError, format_properties, parse_properties
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
+from arrowmq.store import StoreConfig, StoreError
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import (
     BrokerStatsData,
@@ -53,10 +55,17 @@ class BrokerAdmin:
                 ResponseCode.NO_PERMISSION,
                 f"Can not update config in black list: {', '.join(closed)} cannot be changed at run time",
             )
+        fixed = sorted(FIXED_KEYS & set(wanted))
+        if fixed:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"{', '.join(fixed)} is what the broker was started as: change it where it is started, and restart it",
+            )
         permission = self.config.broker_permission
         try:
+            StoreConfig.from_broker_config(wanted)
             self.config.apply(wanted)
-        except ConfigError as fault:
+        except (ConfigError, StoreError) as fault:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"nothing was changed: {fault}") from fault
         self.version = next_version(self.version, self.broker.clock.now_ms())
         self.broker.config_changed(wanted)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from arrowmq.broker.address import BrokerAddress
@@ -21,6 +21,7 @@ from arrowmq.broker.clients import SWEEP_S, Clients
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.fastpath import FastSend, build_fast_path
 from arrowmq.broker.groups import SubscriptionGroups
+from arrowmq.broker.kept_settings import LIVE_STORE_KEYS, KeptSettings
 from arrowmq.broker.locks import QueueLocks
 from arrowmq.broker.longpoll import LongPoll
 from arrowmq.broker.offsets import ConsumerOffsets
@@ -51,6 +52,8 @@ class Broker:
         self.boot_ms = clock.now_ms()
         self.is_running = False
         self.recovered: Recovered | None = None
+        self.kept_settings = KeptSettings(self.root / "config" / "broker.properties")
+        config.apply(self.kept_settings.load())
         self.address = BrokerAddress(config.advertised_host, config.listen_port)
         self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock)
         self.topics = Topics(config, self.file("topics.json"), clock)
@@ -75,6 +78,7 @@ class Broker:
         self.services = build_services(self)
         self.handlers = HandlerTable(*self.services)
         self.fast_path: FastSend | None = None
+        self.vip_fast_path: FastSend | None = None  # the VIP port knows no pulls
 
     def file(self, name: str) -> JsonConfigFile:
         """A table of this broker on disk."""
@@ -86,11 +90,23 @@ class Broker:
     def properties(self) -> dict[str, str]:
         """Every setting, the store's as well, with the values in force."""
         store = {apache_key(each.name): _text(getattr(self.store.config, each.name)) for each in fields(StoreConfig)}
-        return dict(sorted({**store, **self.config.properties()}.items()))
+        found = {
+            "brokerIP1": self.address.host,
+            "brokerIP2": self.config.broker_ip2 or self.address.host,
+            "listenPort": str(self.address.port),
+            "haListenPort": str(self.config.ha_port),
+            "storePathRootDir": str(self.root),
+        }
+        return dict(sorted({**self.config.properties(), **store, **found}.items()))
 
     def config_changed(self, changed: dict[str, str]) -> None:
-        """Settings were changed at run time; those that parts keep a copy of are handed on to them."""
+        """Settings were changed at run time: keeps them, and hands them on to the parts that have a copy."""
+        self.kept_settings.keep(changed)
         self.path.flush_timeout_ms = self.config.sync_flush_timeout
+        live = {key: changed[key] for key in LIVE_STORE_KEYS & changed.keys()}
+        wanted = StoreConfig.from_broker_config(live)
+        names = [each.name for each in fields(StoreConfig) if apache_key(each.name) in live]
+        self.store.config = replace(self.store.config, **{name: getattr(wanted, name) for name in names})
 
     def _wants_notice(self, group: str) -> bool:
         settings = self.groups.get(group)
@@ -129,13 +145,15 @@ class Broker:
         self.background.start()
         self.is_running = True
         self.fast_path = build_fast_path(self)
+        self.vip_fast_path = build_fast_path(self, with_pulls=False)
         await self.registration.start()
 
     async def stop(self) -> None:
         """Leaves the routes, ends the services, persists the tables, closes the store."""
         self.is_running = False
-        if self.fast_path is not None:
-            self.fast_path.close()
+        for fast_path in (self.fast_path, self.vip_fast_path):
+            if fast_path is not None:
+                fast_path.close()
         await self.registration.stop()
         await self.background.stop()
         self.longpoll.stop()

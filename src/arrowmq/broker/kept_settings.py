@@ -1,0 +1,59 @@
+"""Settings changed while the broker ran: kept in `config/broker.properties`, and in force again at the next start.
+
+Apache's broker writes all its settings back into the file it was started with. Here only what was changed is kept, and
+apart from that file, so that it stays the operator's own; a line in the log says what is in force because of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from arrowmq.config import format_properties, read_properties
+
+log = logging.getLogger(__name__)
+
+# What the process was started as; another value would describe another broker.
+FIXED_KEYS = frozenset(
+    {"bindAddress", "brokerClusterName", "brokerId", "brokerName", "brokerRole", "listenPort", "storePathRootDir"}
+)
+
+# Settings of the store that it looks at each time; its others count from the next start on.
+LIVE_STORE_KEYS = frozenset(
+    {
+        "cleanFileForciblyEnable",
+        "commitLogMaxBytes",
+        "deleteCommitLogFilesInterval",
+        "deleteFileBatchMax",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "fileReservedTime",
+        "maxMessageSize",
+    }
+)
+
+
+class KeptSettings:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.values: dict[str, str] = {}
+
+    def load(self) -> dict[str, str]:
+        if self.path.exists():
+            self.values = read_properties(self.path)
+            log.info("settings changed at run time are in force, from %s: %s", self.path, self.values)
+        return self.values
+
+    def keep(self, changed: dict[str, str]) -> None:
+        """Adds settings to the file, which at any moment is the old one or the new one."""
+        self.values = {**self.values, **changed}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        written = self.path.with_name(self.path.name + ".new")
+        with open(written, "w", encoding="utf-8") as file:
+            file.write(format_properties(self.values))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(written, self.path)
