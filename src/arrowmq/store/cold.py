@@ -38,6 +38,7 @@ class ColdReader:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._thread: ThreadPoolExecutor | None = None
+        self.count = 0  # reads that went through the thread
 
     def is_cold(self, physical_offset: int, size: int) -> bool:
         log = self._store.commit_log
@@ -51,6 +52,7 @@ class ColdReader:
 
     async def warm(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> None:
         """Bring the queue entries and records of a read into memory."""
+        self.count += 1
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="arrowmq-store-cold-read")
         await asyncio.get_running_loop().run_in_executor(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +75,8 @@ class MessageStore:
         self._cold = ColdReader(self)
         self.retention = Retention(self)
         self._is_open = False
+        self._is_sync = self.config.is_sync_flush
+        self._with_crc = self.config.enabled_append_prop_crc
         self._no_room: str | None = None
 
     # Life
@@ -149,86 +150,73 @@ class MessageStore:
 
     def put(self, record: Record, *, wait: bool = True) -> Put:
         """Append one message. Under SYNC_FLUSH the caller then awaits `flushed(put.end)`, if the sender waits."""
-        refusal = self._refusal() or self._illegal(record)
-        if refusal is not None:
-            return refusal
-        queue = self.consume_queues.get(record.topic, record.queue_id)
-        size = self._append(queue, record, self.clock.now_ms())
+        queue = self._queue_for(record)
+        if isinstance(queue, Put):
+            return queue
+        now_ms = self.clock.now_ms()
+        size = self._append(queue, record, now_ms)
         if isinstance(size, Put):
             return size
-        end = self.appended
-        if self.config.is_sync_flush and wait:
+        if self._is_sync and wait:
             self._flusher.ask()
-        return Put(PutStatus.PUT_OK, record.physical_offset, size, record.queue_offset, record.store_timestamp, end, 1)
+        place = record.physical_offset
+        return Put(PutStatus.PUT_OK, place, size, record.queue_offset, now_ms, Appended(place + size), 1)
+
+    def _queue_for(self, record: Record) -> ConsumeQueue | Put:
+        """The queue of a message that may be put, or the refusal. A queue that exists has had its name checked."""
+        refusal = self._refusal() or self._too_large(record)
+        if refusal is not None:
+            return refusal
+        queue = self.consume_queues.find(record.topic, record.queue_id)
+        if queue is not None:
+            return queue
+        return self._misnamed(record) or self.consume_queues.get(record.topic, record.queue_id)
 
     def put_batch(self, records: Iterable[Record], *, wait: bool = True) -> Put:
         """Append messages of one queue, all or none, in one segment, with consecutive queue offsets."""
         batch = list(records)
         if not batch:
             return Put(PutStatus.MESSAGE_ILLEGAL, reason="a batch needs at least one message")
-        refusal = self._refusal() or self._illegal(batch[0])
-        if refusal is not None:
-            return refusal
-        queue = self.consume_queues.get(batch[0].topic, batch[0].queue_id)
-        now_ms = self.clock.now_ms()
-        with_crc = self.config.enabled_append_prop_crc
+        queue = self._queue_for(batch[0])
+        if isinstance(queue, Put):
+            return queue
+        tail, now_ms = queue.tail, self.clock.now_ms()
 
         def write() -> tuple[int, int]:
             return append_batch(
-                self.commit_log.tail,
-                queue.tail,
-                self.index.tail,
-                batch,
-                now_ms,
-                with_crc,
-                self.config.max_message_size,
+                self.commit_log.tail, tail, self.index.tail, batch, now_ms, self._with_crc, self.config.max_message_size
             )
 
-        total = self._with_room(queue, write)
-        if isinstance(total, Put):
-            return total
-        return self._batch_done(queue, batch, batch[0], total, wait)
+        written = self._with_room(queue, write)
+        if isinstance(written, Put):
+            return written
+        return self._batch_done(queue, batch, batch[0], written, wait)
 
     def put_client_batch(self, template: Record, data: bytes, *, wait: bool = True) -> Put:
         """Append the messages of a client's batch body as it came from the wire: all or none, in one segment. The
         template gives queue, hosts, flags and born time, and gets the place of the first message."""
-        refusal = self._refusal() or self._illegal(template)
-        if refusal is not None:
-            return refusal
-        queue = self.consume_queues.get(template.topic, template.queue_id)
-        now_ms = self.clock.now_ms()
-        config = self.config
-        counted = 0
+        queue = self._queue_for(template)
+        if isinstance(queue, Put):
+            return queue
+        log, tail, index, now_ms = self.commit_log.tail, queue.tail, self.index.tail, self.clock.now_ms()
+        with_crc, max_body = self._with_crc, self.config.max_message_size
 
         def write() -> tuple[int, int]:
-            nonlocal counted
-            answer = append_client_batch(
-                self.commit_log.tail,
-                queue.tail,
-                self.index.tail,
-                template,
-                data,
-                now_ms,
-                config.enabled_append_prop_crc,
-                config.max_message_size,
-            )
-            counted = answer[1]
-            return answer
+            return append_client_batch(log, tail, index, template, data, now_ms, with_crc, max_body)
 
-        first_offset = queue.tail.next_offset
-        total = self._with_room(queue, write)
-        if isinstance(total, Put):
-            return total
-        told = queue.tail.watched or self._listeners.wants_every
-        records = self._records_of(queue, first_offset, counted) if told else []
-        return replace(self._batch_done(queue, records, template, total, wait), count=counted)
+        written = self._with_room(queue, write)
+        if isinstance(written, Put):
+            return written
+        is_told = tail.watched or self._listeners.wants_every
+        records = self._records_of(queue, template.queue_offset, written[1]) if is_told else []
+        return self._batch_done(queue, records, template, written, wait)
 
     def _records_of(self, queue: ConsumeQueue, offset: int, count: int) -> list[Record]:
         found = (self.record_at(entry.physical_offset) for entry in queue.entries(offset, count))
         return [record for record in found if record is not None]
 
-    def _with_room(self, queue: ConsumeQueue, write: Callable[[], tuple[int, int]]) -> int | Put:
-        """Write a batch, making the room it says it lacks; its bytes, or the refusal."""
+    def _with_room(self, queue: ConsumeQueue, write: Callable[[], tuple[int, int]]) -> tuple[int, int] | Put:
+        """Write a batch, making the room it says it lacks; its bytes and messages, or the refusal."""
         try:
             size, amount = write()
             while size < 0:
@@ -246,42 +234,38 @@ class MessageStore:
         except RecordError as problem:
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=str(problem))
         self._no_room = None
-        return size
+        return size, amount
 
-    def _batch_done(self, queue: ConsumeQueue, batch: list[Record], first: Record, total: int, wait: bool) -> Put:
-        if queue.tail.watched or self._listeners.wants_every:
-            end = self.appended if self.config.is_sync_flush else 0
+    def _batch_done(
+        self, queue: ConsumeQueue, batch: list[Record], first: Record, written: tuple[int, int], wait: bool
+    ) -> Put:
+        if batch and (queue.tail.watched or self._listeners.wants_every):
+            end = self.appended if self._is_sync else 0
             for record in batch:
                 entry = queue.entry(record.queue_offset)
                 self._listeners.notify(queue.tail, record, 0 if entry is None else entry.tags_code, end)
-        if self.config.is_sync_flush and wait:
+        if self._is_sync and wait:
             self._flusher.ask()
+        place, (total, count) = first.physical_offset, written
         return Put(
-            PutStatus.PUT_OK,
-            first.physical_offset,
-            total,
-            first.queue_offset,
-            first.store_timestamp,
-            self.appended,
-            len(batch),
+            PutStatus.PUT_OK, place, total, first.queue_offset, first.store_timestamp, Appended(place + total), count
         )
 
     def _append(self, queue: ConsumeQueue, record: Record, now_ms: int) -> int | Put:
         """Write, making room where it is missing; a refusal has written nothing."""
         tail = queue.tail
-        with_crc = self.config.enabled_append_prop_crc
         try:
-            size = append(self.commit_log.tail, tail, self.index.tail, record, now_ms, with_crc)
+            size = append(self.commit_log.tail, tail, self.index.tail, record, now_ms, self._with_crc)
             while size < 0:
                 self._make_room(size, queue, record)
-                size = append(self.commit_log.tail, tail, self.index.tail, record, now_ms, with_crc)
+                size = append(self.commit_log.tail, tail, self.index.tail, record, now_ms, self._with_crc)
         except OutOfSpace as problem:
             return self._full(problem)
         except RecordError as problem:
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=str(problem))
         self._no_room = None
         if tail.watched or self._listeners.wants_every:
-            end = record.physical_offset + size if self.config.is_sync_flush else 0
+            end = record.physical_offset + size if self._is_sync else 0
             self._listeners.notify(tail, record, tail.last_code, end)
         return size
 
@@ -308,7 +292,7 @@ class MessageStore:
         prefix = 2 if topic_bytes > 127 else 1
         return 82 + hosts + prefix + topic_bytes + len(record.body) + len(properties) + extra
 
-    def _illegal(self, record: Record) -> Put | None:
+    def _misnamed(self, record: Record) -> Put | None:
         topic_bytes = len(record.topic.encode())
         if topic_bytes == 0 or topic_bytes > 255 or (topic_bytes > 127 and not record.topic.startswith("%RETRY%")):
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the topic has {topic_bytes} bytes; 1 to 127 are allowed")
@@ -316,6 +300,9 @@ class MessageStore:
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the topic {record.topic!r} cannot be a folder's name")
         if record.queue_id < 0:
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the queue id {record.queue_id} is negative")
+        return None
+
+    def _too_large(self, record: Record) -> Put | None:
         if len(record.body) > self.config.max_message_size:
             most = self.config.max_message_size
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the body has {len(record.body)} bytes of {most}")
@@ -335,6 +322,8 @@ class MessageStore:
 
     def why_refusing(self) -> str | None:
         """Why a put would be refused without being tried. A disk that was full does not count: the next put tries."""
+        if self._is_open and self.retention.disk_full_reason is None and self._flusher.error is None:
+            return None
         reason = self.why_not_writable()
         return None if reason is self._no_room else reason
 
@@ -482,6 +471,11 @@ class MessageStore:
         self._listeners.tell(queue, self.commit_log.tail.last_store_timestamp, properties_raw, hold_until)
 
     # Cold reads
+
+    @property
+    def cold_reads(self) -> int:
+        """How many reads had to wait for the disk."""
+        return self._cold.count
 
     def is_cold(self, physical_offset: int, size: int) -> bool:
         """Whether reading these bytes would wait for the disk."""
