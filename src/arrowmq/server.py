@@ -28,6 +28,7 @@ from arrowmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from arrowmq.broker import Broker, BrokerConfig
+    from arrowmq.metrics.page import MetricsPage
     from arrowmq.namesrv.config import NamesrvConfig
     from arrowmq.namesrv.node import NameServer
 
@@ -69,6 +70,7 @@ class Node:
         self._outgoing_tls = outgoing_tls
         self.namesrv: NameServer | None = None
         self.broker: Broker | None = None
+        self.metrics: MetricsPage | None = None
         self._servers: list[RemotingServer] = []
 
     @property
@@ -97,6 +99,9 @@ class Node:
 
     async def stop(self) -> None:
         """The reverse of `start`; also of one that got only half-way."""
+        metrics, self.metrics = self.metrics, None
+        if metrics is not None:
+            await metrics.stop()
         broker, self.broker = self.broker, None
         if broker is not None:
             # The store closes in the last step of the broker's stop, and the connections end in the same turn of the
@@ -140,8 +145,16 @@ class Node:
                 log.warning("no VIP port, clients before 4.9 need vipChannelEnabled=false reason=%s", error.strerror)
         config.listen_port = port
         await broker.start(port)
-        main.fast_path = vip.fast_path = broker.fast_path
+        main.fast_path, vip.fast_path = broker.fast_path, broker.vip_fast_path
+        if config.metrics_exporter_type.upper() == "PROM":
+            await self._start_metrics(broker, config)
         await self._wait_for_registration(broker)
+
+    async def _start_metrics(self, broker: Broker, config: BrokerConfig) -> None:
+        from arrowmq.metrics.page import MetricsPage
+
+        self.metrics = MetricsPage(broker)
+        await self.metrics.start(config.metrics_prom_exporter_host, config.metrics_prom_exporter_port)
 
     async def _wait_for_registration(self, broker: Broker) -> None:
         is_told = False

@@ -111,6 +111,11 @@ class BrokerConfig:
     max_sends_per_second: int = 0
     enable_topic_message_type_check: bool = False
 
+    # Who may read the metrics page, and where; the `arrowmq` command switches it on (PROM) unless told otherwise
+    metrics_exporter_type: str = "DISABLE"
+    metrics_prom_exporter_host: str = "127.0.0.1"
+    metrics_prom_exporter_port: int = 5557
+
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200
     send_thread_pool_queue_capacity: int = 10_000

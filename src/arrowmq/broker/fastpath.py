@@ -52,7 +52,7 @@ _SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
 _PULL_FIGURES = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
 
 
-def build_fast_path(broker: Broker) -> FastSend | None:
+def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | None:
     """The short ways of a broker that has started; None where its settings leave no ordinary request."""
     if not native.is_native(_fastsend) or not is_native_store(broker):
         return None
@@ -78,7 +78,7 @@ def build_fast_path(broker: Broker) -> FastSend | None:
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
     broker.stats.sources.append(lambda: hand_in(fast_send.take_counts, broker.stats.put))
-    fast_send.pull = build_fast_pull(broker)
+    fast_send.pull = build_fast_pull(broker) if with_pulls else None
     return fast_send
 
 

@@ -63,7 +63,8 @@ def check_namesrv(properties: Mapping[str, str]) -> None:
 
 
 def node(root: Path, properties: Mapping[str, str], namesrv_port: int | None, broker_port: int | None) -> Node:
-    return build_node(root, properties, namesrv_port=namesrv_port, broker_port=broker_port)
+    with_metrics = {"metricsExporterType": "PROM", **properties} if broker_port is not None else properties
+    return build_node(root, with_metrics, namesrv_port=namesrv_port, broker_port=broker_port)
 
 
 def run(build: Callable[[], Node], *, log_level: str, stop_with_stdin: bool) -> None:

@@ -1,0 +1,87 @@
+"""The page that Prometheus reads: a very small HTTP server, for `GET /metrics` and nothing else.
+
+prometheus_client is imported at the first scrape, not at the broker's start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from typing import TYPE_CHECKING
+
+from arrowmq.metrics.loop_watch import LoopWatch
+
+if TYPE_CHECKING:
+    from arrowmq.broker.node import Broker
+
+log = logging.getLogger(__name__)
+
+MAX_REQUEST_BYTES = 16 * 1024
+READ_TIMEOUT_S = 10.0
+PORTS_TRIED = 32
+
+
+class MetricsPage:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.loop_watch = LoopWatch(broker.clock)
+        self.port = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen, on the next free port if this one is taken: several brokers of one machine have a page each."""
+        for candidate in range(port, port + PORTS_TRIED) if port else (0,):
+            try:
+                self._server = await asyncio.start_server(self._serve, host, candidate, limit=MAX_REQUEST_BYTES)
+                break
+            except OSError as problem:
+                if problem.errno != errno.EADDRINUSE:
+                    log.warning("no metrics page host=%s port=%d reason=%s", host, candidate, problem)
+                    return
+        if self._server is None:
+            log.warning("no metrics page host=%s reason=ports %d to %d are taken", host, port, port + PORTS_TRIED - 1)
+            return
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.loop_watch.start()
+        log.info("metrics at http://%s:%d/metrics", host, self.port)
+
+    async def stop(self) -> None:
+        self.loop_watch.stop()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def text(self) -> bytes:
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        from arrowmq.metrics.families import BrokerFamilies
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(BrokerFamilies(self.broker, self.loop_watch))
+        return generate_latest(registry)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(self._answer(head))
+            await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # not a request, or nobody there any more: the connection ends either way
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if method != b"GET":
+            return _response("405 Method Not Allowed", b"only GET is served here\n")
+        if path not in (b"/metrics", b"/"):
+            return _response("404 Not Found", b"the metrics are at /metrics\n")
+        return _response("200 OK", self.text(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+def _response(status: str, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
