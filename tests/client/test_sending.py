@@ -278,3 +278,15 @@ async def test_hooks_see_every_send_and_may_refuse_it(cluster: str, topic: str) 
         stored = await admin.message_by_offset_id(receipt.offset_msg_id, topic)
     assert [receipt] == seen
     assert "seen" == stored.properties["stamp"]
+
+
+async def test_hooks_see_gathered_messages_too(cluster: str, topic: str, group: str) -> None:
+    async with (
+        arrowmq.Producer(cluster, batching=True, hooks=[arrowmq.TraceContext()]) as producer,
+        arrowmq.Consumer(cluster, group=group, topic=topic, consume_from="first") as consumer,
+    ):
+        await asyncio.gather(*(producer.send(topic, b"%d" % n) for n in range(5)))
+        for _ in range(5):
+            message = await anext(consumer)
+            assert 55 == len(message.properties["traceparent"])
+            await message.ack()

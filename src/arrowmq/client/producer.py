@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -271,25 +271,29 @@ class Producer:
                 if choice is not None:
                     route = await self._session.route(packed.topic, for_sending=True)
                     queue = choice(route.publish_queues)
-                return await accumulator.send(packed, queue)
-            if not self._hooks:
-                return await self._sender.send(packed, timeout_s, choice)
+                return await self._hooked(packed, lambda: accumulator.send(packed, queue))
             return await self._attempt(packed, choice, timeout_s, RequestCode.SEND_MESSAGE_V2)
         finally:
             self._in_flight.leave(size)
 
     async def _attempt(self, packed: Packed, choice: Choice | None, timeout_s: float, code: int) -> SendReceipt:
-        """A send with its hooks."""
         if not self._hooks:
             return await self._sender.send(packed, timeout_s, choice, code=code)
+        return await self._hooked(packed, lambda: self._sender.send(packed, timeout_s, choice, code=code))
+
+    async def _hooked(self, packed: Packed, send: Callable[[], Awaitable[SendReceipt]]) -> SendReceipt:
+        """A send with its hooks."""
+        if not self._hooks:
+            return await send()
         self._hooks.before_send(packed)
-        started = self._session.clock.monotonic()
+        monotonic = self._session.clock.monotonic
+        started = monotonic()
         try:
-            receipt = await self._sender.send(packed, timeout_s, choice, code=code)
+            receipt = await send()
         except BaseException as error:
-            self._hooks.after_send(packed, None, error, (self._session.clock.monotonic() - started) * 1000)
+            self._hooks.after_send(packed, None, error, (monotonic() - started) * 1000)
             raise
-        self._hooks.after_send(packed, receipt, None, (self._session.clock.monotonic() - started) * 1000)
+        self._hooks.after_send(packed, receipt, None, (monotonic() - started) * 1000)
         return receipt
 
     # -- transactions

@@ -114,6 +114,9 @@ class Sender:
                 continue
             if self.faults is not None:
                 self.faults.answered(queue.broker_name, (monotonic() - asked) * 1000)
+            if causes and session.producer_groups:
+                # After a failure the broker may have been restarted and know nobody: it could not ask us anything.
+                session.spawn(session.heartbeat(), "heartbeat after a failure")
             receipt = receipt_of(packed, queue, answer)
             if answer.code and self._retry_when_not_flushed and attempt + 1 < attempts:
                 unsure = receipt
