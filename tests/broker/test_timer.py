@@ -154,6 +154,18 @@ async def test_a_recalled_message_never_comes(make_node: Any) -> None:
     assert late.code == ResponseCode.ILLEGAL_OPERATION
 
 
+async def test_a_recall_counts_also_if_a_crash_comes_between(make_node: Any) -> None:
+    node = await make_node(recallMessageEnable="true")
+    answer = await node.client.send("orders", b"taken back", properties=at(10, node))
+    request = {"topic": "orders", "recallHandle": answer.ext["recallHandle"]}
+    assert (await node.client.ask(RequestCode.RECALL_MESSAGE, request)).code == ResponseCode.SUCCESS
+    await crash(node)
+    node.clock._now_s += 60
+    await node.client.send("orders", b"marks the end")
+    await node.clock.advance(5)
+    assert await bodies(node) == [b"marks the end"]
+
+
 async def test_a_recall_that_names_nothing_is_refused(make_node: Any) -> None:
     node = await make_node(recallMessageEnable="true")
     await node.client.send("orders")

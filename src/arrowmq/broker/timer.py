@@ -156,19 +156,30 @@ class TimerMessages:
         self._unsure_until_ms = self.clock.now_ms()
         self.read_ms = self._now()
         check = read_checkpoint(self.check_path)
-        if check is None or not self.wheel.exists:
+        if check is None:
             self.log.clear()
             self.wheel.clear()
         else:
             self.read_ms = max(check.read_ms, self._now() - OLDEST_READ_MS)
             self.queue_offset = check.queue_offset
             self.log.load()
-            if self.was_clean():
+            if self.was_clean() and self.wheel.exists:
                 self.log.end = check.log_position
             else:
                 self._rebuild()
         lowest, highest = self._bounds()
         self.queue_offset = min(max(self.queue_offset, lowest), highest)
+        self._deleted = self._recalled(highest)
+
+    def _recalled(self, highest: int) -> set[str]:
+        """What marks that wait to be entered take back: a message overdue by now must not overtake them."""
+        marks: set[str] = set()
+        for offset in range(self.queue_offset, highest, ENTRIES_A_TURN):
+            for entry in self.store.entries(TIMER_TOPIC, QUEUE, offset, min(ENTRIES_A_TURN, highest - offset)):
+                record = self._record(entry.physical_offset)
+                if record is not None and keys.TIMER_DEL_UNIQKEY in record.properties:
+                    marks.add(record.properties[keys.TIMER_DEL_UNIQKEY])
+        return marks
 
     def _rebuild(self) -> None:
         """After a crash: the wheel anew from the log, whatever of either had reached the disk."""
@@ -294,7 +305,7 @@ class TimerMessages:
         due_ms, now_ms = int(record.properties[keys.TIMER_OUT_MS]), self._now()
         is_delete = keys.TIMER_DEL_UNIQKEY in record.properties
         if due_ms < max(now_ms, self.read_ms):
-            return is_delete or self._deliver(record, entered_ms=DELIVERED_AT_ONCE)
+            return is_delete or self._is_deleted(record) or self._deliver(record, entered_ms=DELIVERED_AT_ONCE)
         magic = NORMAL | (DELETE if is_delete else 0)
         window_ms = self.config.timer_roll_window_slot * PRECISION_MS
         if due_ms - now_ms >= window_ms:
@@ -354,10 +365,10 @@ class TimerMessages:
             return True
         if unit.magic & ROLL:
             return self._put_back(record)
-        name = f"{record.properties.get(keys.REAL_TOPIC)}+{record.properties.get(keys.UNIQ_KEY)}"
-        if name in self._deleted:
-            return True
-        return self._deliver(record, entered_ms=unit.written_ms)
+        return self._is_deleted(record) or self._deliver(record, entered_ms=unit.written_ms)
+
+    def _is_deleted(self, record: Record) -> bool:
+        return f"{record.properties.get(keys.REAL_TOPIC)}+{record.properties.get(keys.UNIQ_KEY)}" in self._deleted
 
     def _deliver(self, record: Record, *, entered_ms: int) -> bool:
         """Puts a message to its own topic. False if that has to be tried again."""
