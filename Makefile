@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit twins asan interop bench bench-quick bench-peers clean
+.PHONY: help setup native demo test check unit twins asan interop bench bench-quick bench-peers bench-spark spark-soak clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -23,6 +23,7 @@ check: setup  ## style, types and layers
 	$(BIN)/lint-imports
 
 unit: setup  ## the tests, with the native modules
+	@tools/java
 	$(BIN)/pytest -m "not interop" -n 2 --dist loadgroup
 
 twins: setup  ## the same tests, with the Python twins only
@@ -44,6 +45,14 @@ bench-quick: setup  ## the same in under five minutes
 
 bench-peers: setup  ## ArrowMQ beside Kafka, NATS JetStream and Redis streams
 	$(BIN)/python -m benchmarks.peers
+
+bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka
+	@tools/java
+	$(BIN)/python -m benchmarks.spark
+
+spark-soak: setup  ## crash tests of the Spark source and sink at seeded kill points, and a million rows
+	@tools/java
+	$(BIN)/python tests/spark/soak
 
 clean:  ## forget everything that was built
 	rm -rf .venv build dist src/*.egg-info

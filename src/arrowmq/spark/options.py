@@ -34,7 +34,9 @@ ALIASES: dict[str, str] = {
     "pull.max.speed.per.partition": "maxOffsetsPerTrigger",
 }
 # Options that Spark itself puts beside ours.
-SPARKS_OWN = frozenset({"checkpointlocation", "querytype", "outputmode", "triggerinterval", "name", "__table"})
+SPARKS_OWN = frozenset(
+    {"checkpointlocation", "queryname", "querytype", "outputmode", "triggerinterval", "name", "__table"}
+)
 
 
 class OptionError(ValueError):

@@ -8,6 +8,7 @@ logged, and can be listed with `table=damage`.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from arrowmq.spark.log_walk import (
     Mapped,
     body_length_at,
     check_record,
+    sound_run,
     walk,
 )
 from arrowmq.spark.options import OptionError, Options
@@ -306,16 +308,37 @@ class StoreReader(DataSourceReader):
         entries: np.ndarray[Any, Any],
         damages: list[Damage],
     ) -> None:
-        for offset, expected_size in zip(entries["offset"].tolist(), entries["size"].tolist(), strict=True):
-            position = offset - segment.start
-            size, wrong = check_record(view, position, segment.start)
-            if wrong is None and size != expected_size:
-                wrong = f"its queue says {expected_size} bytes, it has {size}"
-            if wrong is None:
-                builder.add(view[position : position + size], 1)
-            else:
-                damages.append(Damage(segment.path, offset, expected_size, wrong))
-                self._report(damages)
+        """Records that lie one behind the other are checked together, natively."""
+        starts = entries["offset"].astype(np.int64) - segment.start
+        sizes = entries["size"].astype(np.int64)
+        ends = starts + sizes
+        breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        edges = [0, *breaks.tolist(), len(entries)]
+        for first, last in itertools.pairwise(edges):
+            start, end = int(starts[first]), int(ends[last - 1])
+            if sound_run(view, start, end, segment.start) == (end, last - first):
+                builder.add(view[start:end], last - first)
+                continue
+            for position, size in zip(starts[first:last].tolist(), sizes[first:last].tolist(), strict=True):
+                self._add_entry(builder, view, segment, position, size, damages)
+
+    def _add_entry(
+        self,
+        builder: BatchBuilder,
+        view: memoryview,
+        segment: Segment,
+        position: int,
+        expected_size: int,
+        damages: list[Damage],
+    ) -> None:
+        size, wrong = check_record(view, position, segment.start)
+        if wrong is None and size != expected_size:
+            wrong = f"its queue says {expected_size} bytes, it has {size}"
+        if wrong is None:
+            builder.add(view[position : position + size], 1)
+        else:
+            damages.append(Damage(segment.path, segment.start + position, expected_size, wrong))
+            self._report(damages)
 
 
 class DamageReader(StoreReader):

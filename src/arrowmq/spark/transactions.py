@@ -172,9 +172,12 @@ class Committer:
             self.cluster.drop(address)
             raise
         for answer in answers:
-            if answer.code != ResponseCode.SUCCESS:
-                what = "committing" if decision == COMMIT else "rolling back"
-                raise Refusal(answer.code, answer.remark, f"{what} half messages on broker {broker}")
+            if answer.code == ResponseCode.SUCCESS:
+                continue
+            if decision == COMMIT:
+                raise Refusal(answer.code, answer.remark, f"committing half messages on broker {broker}")
+            # Ended before, or gone: either way nobody will see it, which is all that a rollback wants.
+            log.debug("rolling back on broker %s: %s", broker, answer.remark)
 
     def _ending(
         self, broker: str, queue_offset: int, log_offset: int, decision: int, *, question: Command | None = None
