@@ -20,6 +20,7 @@ from arrowmq.broker.admin_groups import GroupAdmin
 from arrowmq.broker.admin_progress import ProgressAdmin
 from arrowmq.broker.admin_topics import TopicAdmin
 from arrowmq.broker.assignment import AssignmentService
+from arrowmq.broker.consumer_filters import ConsumerFilters
 from arrowmq.broker.flow import FlowControl
 from arrowmq.broker.heartbeat import HeartbeatService
 from arrowmq.broker.locks import LockService
@@ -151,6 +152,12 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.background,
             broker.clock,
             was_clean,
+        ),
+        ConsumerFilters(
+            broker.clients,
+            JsonConfigFile(broker.root / "config" / "consumerFilter.json"),
+            broker.background,
+            broker.clock,
         ),
         RecallService(broker.config, broker.address, broker.topics, broker.path, broker.clock),
         ReplyService(broker.config, broker.address, broker.clients, sends, broker.path, broker.stats, broker.clock),
