@@ -112,6 +112,13 @@ async def test_an_offset_reset_reaches_a_waiting_pull(node: Any) -> None:
     assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
 
 
+async def test_a_wish_to_wait_for_ages_is_cut_to_an_hour(node: Any) -> None:
+    await node.client.send("orders")
+    pull = await waiting(node, "orders", 1, suspendTimeoutMillis=2**63 - 1)
+    await node.clock.advance(3_601)
+    assert (await pull).code == ResponseCode.PULL_NOT_FOUND
+
+
 async def test_a_stopping_broker_answers_who_waits(node: Any) -> None:
     await node.client.send("orders")
     pull = await waiting(node, "orders", 1)
@@ -126,6 +133,7 @@ async def test_a_client_that_hung_up_costs_nothing_and_stops_nobody(node: Any) -
     await node.eventually(lambda: node.broker.longpoll.count == 1)
     await gone.close()
     await asyncio.gather(task, return_exceptions=True)
+    await node.eventually(lambda: node.broker.longpoll.count == 0)
     pull = await waiting(node, "orders", 1)
     await node.client.send("orders", b"late")
     assert node.client.bodies(await pull) == [b"late"]

@@ -18,12 +18,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from arrowmq.clock import Clock, Timer
+from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Call
 from arrowmq.store.results import EntryFilter
 
 log = logging.getLogger(__name__)
 
 BUCKET_MS = 100
+LONGEST_WAIT_MS = 3_600_000
+HELD = "longpoll.held"
 
 
 class Waiting:
@@ -76,7 +79,21 @@ class LongPoll:
             self.watch(waiting.topic, waiting.queue_id, True)
         queue[waiting] = None
         self.count += 1
+        self._of_connection(waiting.call.connection)[waiting] = None
         self._set_deadline(waiting)
+
+    def _of_connection(self, connection: Connection) -> dict[Waiting, None]:
+        held: dict[Waiting, None] | None = connection.attributes.get(HELD)
+        if held is None:
+            held = connection.attributes[HELD] = {}
+            connection.on_close(self._closed)
+        return held
+
+    def _closed(self, connection: Connection) -> None:
+        """Whoever hung up waits no longer."""
+        for waiting in list(connection.attributes.pop(HELD, ())):
+            self._remove(waiting)
+            waiting.call.reply(None)  # reaches nobody, but ends the call's account of itself
 
     def arrived(
         self,
@@ -147,6 +164,7 @@ class LongPoll:
         key = (waiting.topic, waiting.queue_id)
         queue = self._queues[key]
         del queue[waiting]
+        waiting.call.connection.attributes.get(HELD, {}).pop(waiting, None)
         self.count -= 1
         if not queue:
             del self._queues[key]
@@ -156,7 +174,8 @@ class LongPoll:
             bucket.pop(waiting, None)
 
     def _set_deadline(self, waiting: Waiting) -> None:
-        number = -(-waiting.deadline_ms // BUCKET_MS)
+        latest_ms = self.clock.now_ms() + LONGEST_WAIT_MS
+        number = -(-min(waiting.deadline_ms, latest_ms) // BUCKET_MS)
         waiting.bucket = number
         bucket = self._buckets.get(number)
         if bucket is None:
