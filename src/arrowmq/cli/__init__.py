@@ -29,6 +29,7 @@ COMMANDS = {
     "pipeline": ("arrowmq.cli.pipeline:pipeline_group", "Run Spark pipelines over topics."),
     "bench": ("arrowmq.cli.bench:bench", "Measure a running server."),
     "doctor": ("arrowmq.cli.doctor:doctor", "Look for what is wrong, and say what to do."),
+    "completion": ("arrowmq.cli.completion:completion", "Print the script that makes a shell complete commands."),
 }
 BROKER_COMMANDS = {
     "config": ("arrowmq.cli.broker_config:config_group", "Show and change a broker's settings."),

@@ -1,0 +1,120 @@
+"""`arrowmq bench`: a quick figure of what a running server does for one Python client; for comparisons see benchmarks/."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from dataclasses import asdict, dataclass
+
+import click
+from rich.progress import Progress
+
+from arrowmq.cli.link import Link, connected
+from arrowmq.cli.screen import bytes_text
+from arrowmq.client.consumer import Consumer
+from arrowmq.client.errors import ArrowMQError
+from arrowmq.client.producer import Producer
+
+QUIET_S = 10.0
+
+
+@dataclass(slots=True)
+class Figures:
+    messages: int
+    seconds: float
+    messagesPerSecond: float  # noqa: N815 - the names of the JSON
+    bytesPerSecond: float  # noqa: N815
+    p50Ms: float | None = None  # noqa: N815
+    p99Ms: float | None = None  # noqa: N815
+    maxMs: float | None = None  # noqa: N815
+
+
+@click.command(epilog="Example: arrowmq bench --seconds 10 --size 1024 --in-flight 256")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to send.")
+@click.option("--size", "body_bytes", type=click.IntRange(1, 4_000_000), default=128, show_default=True, help="Bytes.")
+@click.option("--in-flight", type=click.IntRange(1, 10_000), default=64, show_default=True, help="Sends at once.")
+@click.option("--queues", type=click.IntRange(1, 1024), default=8, show_default=True, help="Queues a broker.")
+@click.option("--keep", is_flag=True, help="Do not delete the topic and the group afterwards.")
+@connected
+async def bench(link: Link, seconds: float, body_bytes: int, in_flight: int, queues: int, keep: bool) -> None:
+    """Send for a few seconds to a topic made for it, consume everything again, and say how fast that was.
+
+    One client process is measured together with the server: on one machine they share its cores.
+    """
+    topic = f"arrowmq_bench_{uuid.uuid4().hex[:8]}"
+    group = f"{topic}_group"
+    await link.admin.create_topic(topic, queues=queues)
+    try:
+        with link.screen.progress("sending", None) as bar:
+            sent = await _send(link, topic, seconds, body_bytes, in_flight, bar)
+        with link.screen.progress("consuming", sent.messages) as bar:
+            consumed = await _consume(link, topic, group, sent.messages, body_bytes, bar)
+    finally:
+        if not keep:
+            await link.admin.delete_topic(topic)
+            await link.admin.delete_group(group)
+    if link.screen.as_json:
+        link.screen.json({"topic": topic, "bodyBytes": body_bytes, "sent": asdict(sent), "consumed": asdict(consumed)})
+        return
+    link.screen.say(
+        f"sent      {sent.messages} messages of {body_bytes} bytes in {sent.seconds:.2f} s: "
+        f"{sent.messagesPerSecond:,.0f} a second, {bytes_text(sent.bytesPerSecond)}/s; "
+        f"answered after {sent.p50Ms:.2f} ms (median), {sent.p99Ms:.2f} ms (99 of 100), {sent.maxMs:.1f} ms (slowest), "
+        f"{in_flight} at once"
+    )
+    link.screen.say(
+        f"consumed  {consumed.messages} messages in {consumed.seconds:.2f} s: "
+        f"{consumed.messagesPerSecond:,.0f} a second, {bytes_text(consumed.bytesPerSecond)}/s"
+    )
+
+
+async def _send(link: Link, topic: str, seconds: float, body_bytes: int, in_flight: int, bar: Progress) -> Figures:
+    body = os.urandom(body_bytes)
+    took_ms: list[float] = []
+    began = time.perf_counter()
+    until = began + seconds
+    async with Producer(link.namesrv, group="arrowmq_bench", compress_from_bytes=1 << 30, **link.connect) as producer:
+
+        async def work() -> None:
+            while (now := time.perf_counter()) < until:
+                await producer.send(topic, body)
+                took_ms.append((time.perf_counter() - now) * 1000)
+                bar.advance(bar.task_ids[0])
+
+        began = time.perf_counter()
+        until = began + seconds
+        await asyncio.gather(*(work() for _ in range(in_flight)))
+        elapsed = time.perf_counter() - began
+    took_ms.sort()
+    count = len(took_ms)
+    return Figures(
+        count,
+        elapsed,
+        count / elapsed,
+        count * body_bytes / elapsed,
+        took_ms[count // 2],
+        took_ms[min(count - 1, count * 99 // 100)],
+        took_ms[-1],
+    )
+
+
+async def _consume(link: Link, topic: str, group: str, expected: int, body_bytes: int, bar: Progress) -> Figures:
+    count = 0
+    async with Consumer(
+        link.namesrv, group=group, topic=topic, consume_from="first", auto_ack=True, **link.connect
+    ) as consumer:
+        began = time.perf_counter()
+        while count < expected:
+            try:
+                async with asyncio.timeout(QUIET_S):
+                    await anext(consumer)
+            except TimeoutError:
+                raise ArrowMQError(
+                    f"{expected} messages were sent, {count} came, and no more for {QUIET_S:g} s; run `arrowmq doctor`"
+                ) from None
+            count += 1
+            bar.advance(bar.task_ids[0])
+        elapsed = time.perf_counter() - began
+    return Figures(count, elapsed, count / elapsed, count * body_bytes / elapsed)
