@@ -330,11 +330,13 @@ cdef int write_key(IndexTail index, int64_t hash_of_key, int64_t physical, int64
     cdef uint8_t *slot
     cdef uint8_t *entry
     if index.count >= index.max_entries and index.roll is not None:
+        if index.place != NULL:
+            write_header(index)
         index.roll()
     number = index.count
     if index.place == NULL or number >= index.max_entries or number >= index.limit:
         raise ValueError("the index has no room for an entry")
-    slot = index.place + HEADER_BYTES + 4 * (hash_of_key % index.slots)
+    slot = index.place + HEADER_BYTES + 4 * <int64_t>(<uint32_t>hash_of_key % <uint32_t>index.slots)
     previous = get32(slot)
     if previous <= 0 or previous > number:
         previous = 0
@@ -355,7 +357,6 @@ cdef int write_key(IndexTail index, int64_t hash_of_key, int64_t physical, int64
     index.count = number + 1
     index.end_physical = physical
     index.end_timestamp = time
-    write_header(index)
     return 0
 
 
@@ -379,6 +380,7 @@ def put_key(IndexTail index, int64_t hash_of_key, int64_t physical_offset, int64
     if hash_of_key < 0:
         raise ValueError("a key's hash is not negative")
     write_key(index, hash_of_key, physical_offset, store_timestamp)
+    write_header(index)
 
 
 cdef int write_keys(QueueTail queue, IndexTail index, const Facts *facts, int64_t physical, int64_t time) except -1:
@@ -398,6 +400,8 @@ cdef int write_keys(QueueTail queue, IndexTail index, const Facts *facts, int64_
         write_key(index, amount_of(hash_text(queue.topic_hash, facts.keys + start, at - start)), physical, time)
     if facts.tags_length:
         write_key(index, amount_of(hash_text(mark, facts.tags, facts.tags_length)), physical, time)
+    if index.place != NULL:
+        write_header(index)
     return 0
 
 

@@ -19,6 +19,7 @@ from arrowmq.store.walk import scan_queue
 
 ENTRY_BYTES = 20
 ALLOCATION_BYTES = 64 * 1024
+MAX_ALLOCATION_BYTES = 1024 * 1024
 FILLER = ENTRY.pack(0, 0x7FFFFFFF, 0)  # stands before the first message of a queue
 EMPTY = bytes(ENTRY_BYTES)
 
@@ -122,9 +123,11 @@ class ConsumeQueue:
         if segment is None:
             segment = self._create(at // self.file_bytes * self.file_bytes)
         position = at - segment.start
-        limit = min(self.file_bytes, (position // ALLOCATION_BYTES + 1) * ALLOCATION_BYTES)
+        # A queue gets as much again as it has, within bounds: small ones stay small, busy ones are seldom held up.
+        step = min(max(ALLOCATION_BYTES, position), MAX_ALLOCATION_BYTES)
+        limit = min(self.file_bytes, (position + step) // ALLOCATION_BYTES * ALLOCATION_BYTES)
         if limit < position + ENTRY_BYTES:
-            limit = min(self.file_bytes, limit + ALLOCATION_BYTES)
+            limit = min(self.file_bytes, position + ALLOCATION_BYTES)
         segment.allocate(position, limit - position)
         self.tail.attach(segment.view, segment.start, limit)
 

@@ -20,7 +20,7 @@ from arrowmq.store.tail import IndexTail, has_index_room, key_hash, put_key, wri
 from arrowmq.store.walk import repair_index
 
 HEADER_BYTES = 40
-ALLOCATION_ENTRIES = 16_384
+ALLOCATION_ENTRIES = 65_536
 
 
 class IndexFile:

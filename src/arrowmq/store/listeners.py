@@ -21,14 +21,12 @@ class Listeners:
     def __init__(self) -> None:
         self._of_watched: list[Listener] = []
         self._of_every: list[Listener] = []
+        self.wants_every = False
         self._held: deque[tuple[int, QueueTail, Facts]] = deque()
 
     def add(self, callback: Listener, *, every: bool) -> None:
         (self._of_every if every else self._of_watched).append(callback)
-
-    @property
-    def wants_every(self) -> bool:
-        return bool(self._of_every)
+        self.wants_every = bool(self._of_every)
 
     def notify(self, queue: QueueTail, record: Record, code: int, hold_until: int) -> None:
         """Tell of the message just appended; with `hold_until`, once the log is flushed up to there."""

@@ -77,6 +77,7 @@ class MessageStore:
         self._is_open = False
         self._is_sync = self.config.is_sync_flush
         self._with_crc = self.config.enabled_append_prop_crc
+        self._max_properties = _MAX_PROPERTIES_BYTES - (_CRC_PROPERTY_BYTES + 1 if self._with_crc else 0)
         self._no_room: str | None = None
 
     # Life
@@ -164,9 +165,10 @@ class MessageStore:
 
     def _queue_for(self, record: Record) -> ConsumeQueue | Put:
         """The queue of a message that may be put, or the refusal. A queue that exists has had its name checked."""
-        refusal = self._refusal() or self._too_large(record)
-        if refusal is not None:
-            return refusal
+        if not self._is_open or self.retention.disk_full_reason is not None or self._flusher.error is not None:
+            return self._refusal()
+        if len(record.body) > self.config.max_message_size or len(record.properties_raw) > self._max_properties:
+            return self._too_large(record)
         queue = self.consume_queues.find(record.topic, record.queue_id)
         if queue is not None:
             return queue
@@ -302,19 +304,17 @@ class MessageStore:
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the queue id {record.queue_id} is negative")
         return None
 
-    def _too_large(self, record: Record) -> Put | None:
+    def _too_large(self, record: Record) -> Put:
         if len(record.body) > self.config.max_message_size:
             most = self.config.max_message_size
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"the body has {len(record.body)} bytes of {most}")
-        reserve = _CRC_PROPERTY_BYTES + 1 if self.config.enabled_append_prop_crc else 0
-        if len(record.properties_raw) + reserve > _MAX_PROPERTIES_BYTES:
-            length = len(record.properties_raw)
-            return Put(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=f"the properties have {length} bytes of 32767")
-        return None
+        length = len(record.properties_raw)
+        return Put(
+            PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=f"the properties have {length} bytes of {self._max_properties}"
+        )
 
-    def _refusal(self) -> Put | None:
-        reason = self.why_refusing()
-        return None if reason is None else Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+    def _refusal(self) -> Put:
+        return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.why_not_writable())
 
     def _full(self, problem: OutOfSpace) -> Put:
         self._no_room = str(problem)
