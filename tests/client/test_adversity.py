@@ -372,3 +372,17 @@ async def test_a_topic_that_nobody_serves_is_explained(arrowmq_broker: BrokerThr
     ):
         with pytest.raises(arrowmq.NoRoute, match="arrowmq topic create unknown"):
             await producer.send("unknown", b"x")
+
+
+class TestABrokerThatShedsLoad:
+    @pytest.fixture
+    def arrowmq_settings(self) -> dict[str, str]:
+        return {"maxSendsPerSecond": "20"}
+
+    async def test_sends_slow_down_and_all_of_them_arrive(
+        self, arrowmq_broker: BrokerThread, topic: str, group: str
+    ) -> None:
+        """Being told that the broker is busy is no failure of a message: it waits and tries again."""
+        async with arrowmq.Producer(arrowmq_broker.namesrv, timeout_s=30, retries=0) as producer:
+            receipts = await asyncio.gather(*(producer.send(topic, b"%d" % n) for n in range(60)))
+        assert 60 == len({receipt.offset_msg_id for receipt in receipts})

@@ -7,6 +7,7 @@ for all attempts together. What a broker refuses for good (a message too large, 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Sequence
 
@@ -24,6 +25,8 @@ from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.message import MessageQueue
 from arrowmq.wire.properties import encode_properties, properties_text
+
+log = logging.getLogger("arrowmq.client")
 
 STORED_CODES = (
     ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -43,6 +46,10 @@ RETRY_CODES = frozenset(
     }
 )
 _STATUS = {status.value: status for status in SendStatus}
+
+#: A broker that sheds load is asked again after this, doubling up to the limit.
+BUSY_PAUSE_S = 0.01
+BUSY_PAUSE_LIMIT_S = 0.5
 
 #: Picks one of the queues of a route.
 Choice = Callable[[Sequence[MessageQueue]], MessageQueue]
@@ -76,55 +83,81 @@ class Sender:
         *,
         code: int = RequestCode.SEND_MESSAGE_V2,
     ) -> SendReceipt:
-        """Deliver to one queue. With a `choice` the message stays on that queue, otherwise retries change brokers."""
-        session = self._session
-        monotonic = session.clock.monotonic
+        """Deliver to one queue. With a `choice` the message stays on that queue, otherwise retries change brokers.
+
+        A broker that sheds load is asked again, more and more slowly, as long as there is time: that is no failure of
+        the message, and counts for no attempt.
+        """
+        monotonic = self._session.clock.monotonic
         started = monotonic()
         tried: list[str] = []
         causes: list[ArrowMQError] = []
-        # A choice of the user's is kept: repeating elsewhere would break the order that it is for.
-        attempts = 1 + self._retries
         unsure: SendReceipt | None = None
-        for attempt in range(attempts):
-            left_s = timeout_s - (monotonic() - started)
-            if left_s <= 0:
-                break
-            route = session.routes.get(packed.topic)
-            if route is None or not route.publish_queues:
-                route = await self._route(packed.topic, left_s)
-            queue = self._choose(route, choice, tried)
-            address = route.master(queue.broker_name)
-            tried.append(queue.broker_name)
-            if address is None:
-                causes.append(
-                    NoRoute(packed.topic, queue.broker_name, "Its master is gone; the route is asked for again")
-                )
-                await session.refresh_route(packed.topic)
-                continue
-            asked = monotonic()
+        attempts_left = 1 + self._retries
+        busy_pause_s = BUSY_PAUSE_S
+        while attempts_left > 0 and (left_s := timeout_s - (monotonic() - started)) > 0:
             try:
-                answer = await self._ask(address, packed, queue, code, left_s)
-            except (Unreachable, TimedOut, Refused) as failure:
+                receipt = await self._try(packed, choice, code, left_s, tried)
+            except (Unreachable, TimedOut, Refused, NoRoute) as failure:
+                if not tried or (isinstance(failure, Refused) and failure.code not in RETRY_CODES):
+                    raise
                 causes.append(failure)
-                if route.is_template and isinstance(failure, Refused):
-                    # The topic exists by now, and not as the template said: ask how it is.
-                    session.routes.pop(packed.topic, None)
-                    continue
-                await self._failed(packed.topic, queue.broker_name, failure, attempt)
+                if isinstance(failure, Refused) and failure.code == ResponseCode.SYSTEM_BUSY:
+                    await self._session.clock.sleep(min(busy_pause_s, left_s))
+                    busy_pause_s = min(2 * busy_pause_s, BUSY_PAUSE_LIMIT_S)
+                else:
+                    attempts_left -= 1
                 continue
-            if self.faults is not None:
-                self.faults.answered(queue.broker_name, (monotonic() - asked) * 1000)
-            if causes and session.producer_groups:
-                # After a failure the broker may have been restarted and know nobody: it could not ask us anything.
-                session.spawn(session.heartbeat(), "heartbeat after a failure")
-            receipt = receipt_of(packed, queue, answer)
-            if answer.code and self._retry_when_not_flushed and attempt + 1 < attempts:
-                unsure = receipt
-                continue
-            return receipt
+            attempts_left -= 1
+            if receipt.status is SendStatus.SEND_OK or not self._retry_when_not_flushed:
+                return receipt
+            unsure = receipt
         if unsure is not None:
             return unsure
         raise self._gave_up(packed, tried, causes, timeout_s, (monotonic() - started) * 1000)
+
+    async def _try(
+        self, packed: Packed, choice: Choice | None, code: int, left_s: float, tried: list[str]
+    ) -> SendReceipt:
+        """One attempt, with what is learnt from its failure. `tried` gets the broker that it went to."""
+        session = self._session
+        route = session.routes.get(packed.topic)
+        if route is None or not route.publish_queues:
+            route = await self._route(packed.topic, left_s)
+        queue = self._choose(route, choice, tried)
+        broker_name = queue.broker_name
+        tried.append(broker_name)
+        address = route.master(broker_name)
+        if address is None:
+            await self._refresh(packed.topic)
+            raise NoRoute(packed.topic, broker_name, "Its master is gone; the route is asked for again")
+        asked = session.clock.monotonic()
+        try:
+            answer = await self._ask(address, packed, queue, code, left_s)
+        except (Unreachable, TimedOut, Refused) as failure:
+            if self.faults is not None:
+                self.faults.failed(broker_name, is_reachable=isinstance(failure, TimedOut))
+            if isinstance(failure, Unreachable):
+                session.broker_versions.pop(address, None)
+                await self._refresh(packed.topic)  # a slave may have taken over
+            elif route.is_template and isinstance(failure, Refused) and failure.code not in RETRY_CODES:
+                # The topic exists by now, and not as the template said: ask how it is.
+                session.routes.pop(packed.topic, None)
+                raise NoRoute(packed.topic, broker_name, f"It was just created: {failure}") from failure
+            raise
+        if self.faults is not None:
+            self.faults.answered(broker_name, (session.clock.monotonic() - asked) * 1000)
+        if address not in session.broker_versions and session.producer_groups:
+            # A broker that was away may have been restarted and know nobody: it could not ask us anything.
+            session.broker_versions[address] = answer.version
+            session.spawn(session.heartbeat(), "heartbeat to a broker that is back")
+        return receipt_of(packed, queue, answer)
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self._session.refresh_route(topic)
+        except ArrowMQError as error:
+            log.info("%s; the attempts go on with what is known", error)
 
     async def _ask(self, address: str, packed: Packed, queue: MessageQueue, code: int, left_s: float) -> Command:
         """One attempt. On an open connection, with nobody who must see the fields, the frame is written directly."""
@@ -179,8 +212,6 @@ class Sender:
             raise NoRoute(
                 topic, session.options.namesrv[0], "It has no queue that may be written to (perm or no master)"
             )
-        if session.producer_groups and not session.addresses() <= session.broker_versions.keys():
-            session.spawn(session.heartbeat(), "first heartbeat")
         return route
 
     def request(self, packed: Packed, queue: MessageQueue, code: int, *, oneway: bool = False) -> Command:
@@ -207,20 +238,6 @@ class Sender:
             ext["j"] = properties[prop.RECONSUME_TIME]
             ext["l"] = properties.get(prop.MAX_RECONSUME_TIMES, "16")
         return Command.request(code, ext, packed.body, oneway=oneway)
-
-    async def _failed(self, topic: str, broker: str, failure: ArrowMQError, attempt: int) -> None:
-        if self.faults is not None:
-            self.faults.failed(broker, is_reachable=not isinstance(failure, (Unreachable, Refused)))
-        if isinstance(failure, Refused):
-            if failure.code not in RETRY_CODES:
-                raise failure
-            if failure.code == ResponseCode.SYSTEM_BUSY:
-                await self._session.clock.sleep(0.01 * (attempt + 1))  # it sheds load: hammering makes it worse
-        elif isinstance(failure, Unreachable):
-            try:
-                await self._session.refresh_route(topic)  # a slave may have taken over
-            except ArrowMQError:
-                return  # the attempts go on with what is known
 
     @staticmethod
     def _gave_up(

@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from arrowmq.client import names
 from arrowmq.client.credentials import Credentials
@@ -27,6 +27,8 @@ from arrowmq.wire.frame import Command
 from arrowmq.wire.ids import UniqueIds
 
 log = logging.getLogger("arrowmq.client")
+
+_T = TypeVar("_T")
 
 
 class Session:
@@ -53,7 +55,7 @@ class Session:
         self.broker_versions: dict[str, int] = {}
         self._namesrv_index = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._route_requests: dict[str, asyncio.Task[Route]] = {}
+        self._questions: dict[str, asyncio.Task[Any]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_closed = False
 
@@ -124,8 +126,9 @@ class Session:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background work failed: %s", task.get_name(), exc_info=error)
 
-    def _question_ended(self, task: asyncio.Task[Any]) -> None:
+    def _question_ended(self, what: str, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        self._questions.pop(what, None)
         if not task.cancelled():
             task.exception()  # it belongs to those who wait for the answer
 
@@ -229,13 +232,16 @@ class Session:
         route = self.routes.get(topic)
         if route is not None:
             return route
-        request = self._route_requests.get(topic)
+        return await self._shared(f"route of {topic}", lambda: self._find_route(topic, for_sending))
+
+    async def _shared(self, what: str, ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Many who ask the same at once share one request, which goes on when one of them is cancelled."""
+        request: asyncio.Task[_T] | None = self._questions.get(what)
         if request is None:
-            request = self.spawn(self._find_route(topic, for_sending), f"route of {topic}")
-            self._route_requests[topic] = request
-            request.add_done_callback(lambda _: self._route_requests.pop(topic, None))
+            request = self.spawn(ask(), what)
+            self._questions[what] = request
             request.remove_done_callback(self._task_ended)
-            request.add_done_callback(self._question_ended)
+            request.add_done_callback(lambda task: self._question_ended(what, task))
         return await asyncio.shield(request)
 
     async def _find_route(self, topic: str, for_sending: bool) -> Route:
@@ -260,6 +266,9 @@ class Session:
 
     async def refresh_route(self, topic: str) -> Route | None:
         """Ask again; a topic that has no route any more keeps the old one, as its brokers may only be restarting."""
+        return await self._shared(f"new route of {topic}", lambda: self._refresh_route(topic))
+
+    async def _refresh_route(self, topic: str) -> Route | None:
         fresh = await self.fetch_route(topic)
         if fresh is not None and fresh != self.routes.get(topic):
             self.routes[topic] = fresh
