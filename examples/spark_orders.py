@@ -161,7 +161,7 @@ def main() -> None:
             with Step("start Spark") as step:
                 from arrowmq.spark import session
 
-                spark = session("demo", **{"spark.sql.warehouse.dir": str(folder / "warehouse")})
+                spark = session("demo", is_short=True, **{"spark.sql.warehouse.dir": str(folder / "warehouse")})
                 step.result = f"{spark.version}, {spark.sparkContext.master}"
             with Step("stream the topic into Parquet") as step:
                 triggers = stream_to_parquet(spark, namesrv, folder)

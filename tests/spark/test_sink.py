@@ -11,7 +11,7 @@ import pytest
 from live import Server, wait_for
 
 from arrowmq.spark.batch_book import BEGUN, DONE, BatchBook, Entry
-from arrowmq.spark.cluster import Cluster, Connection
+from arrowmq.spark.cluster import Cluster, Connection, Refusal
 from arrowmq.spark.send import Halves, Outgoing, Sender
 from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
 from arrowmq.wire.message import MessageQueue
@@ -230,3 +230,31 @@ def test_a_book_entry_larger_than_a_message_is_kept_whole(server: Server, monkey
     BatchBook(cluster).write(entry)
     assert entry == BatchBook(cluster).latest("large")
     assert json.dumps(places) == json.dumps(entry.halves.places["broker-a"])
+
+
+def test_a_broker_that_asks_about_a_lost_attempt_is_told_to_roll_it_back(tmp_path: Path) -> None:
+    with Server(tmp_path, "transactionTimeOut=500", "transactionCheckInterval=500") as asking:
+        cluster = connect(asking)
+        Sender(cluster, GROUP, {}).send([Outgoing(MessageQueue("Asked", "broker-a", 0), b"first", {"UNIQ_KEY": "A"})])
+        lost = send_halves(cluster, "Asked", "asked", 0, ["lost"])
+        kept = send_halves(cluster, "Asked", "asked", 0, ["kept"])
+        committer = Committer(cluster, GROUP)
+        committer.end_batch("asked", 0, kept, accepts_lost_record=False)
+        asked: list[str] = []
+        answer = committer._answer
+
+        def note(broker: str, question: Any) -> None:
+            answer(broker, question)
+            asked.append(broker)
+
+        committer._answer = note  # type: ignore[method-assign]
+
+        def was_asked() -> bool:
+            committer.answer_questions(kept)
+            return bool(asked)
+
+        wait_for(was_asked, "a question of the broker about the half message that nobody ended")
+        # The decision stands: what comes later cannot make the message visible.
+        with pytest.raises(Refusal, match="committing half messages"):
+            wait_for(lambda: committer._end("broker-a", lost.places["broker-a"], 8) is not None, "a refusal")
+        assert Counter({"first": 1, "kept": 1}) == visible(cluster, "Asked")

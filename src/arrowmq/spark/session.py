@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 LEAST_JAVA = 17
 PANDAS_WARNING = "PySpark does not yet fully support pandas"  # it does for what is used here
+# Errors only, one line each; Spark's own profile greets with three lines and warns about much.
+QUIET_JAVA = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.json'}"
+SHORT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 FORMATS = ("parquet", "delta", "iceberg")
 # Iceberg is built for Spark 4.0 and 4.1 only, as of its release 1.12.
 ICEBERG_BUILDS = {"4.0": "1.11.0", "4.1": "1.12.0"}
@@ -51,12 +54,14 @@ def session(
     *,
     master: str | None = None,
     table_format: str = "parquet",
+    is_short: bool = False,
     **conf: str,
 ) -> SparkSession:
     """The running Spark session, or a new one, that knows `format("arrowmq")` and `format("arrowmq.store")`.
 
     `master` is Spark's own (`local[*]` unless MASTER or a spark-submit says otherwise). `table_format="delta"` (or
-    `"iceberg"`, where Spark has a build) adds what writing such tables takes. Further settings are Spark's, with
+    `"iceberg"`, where Spark has a build) adds what writing such tables takes. `is_short` says that the program
+    runs for a minute or so: Java then spends less time on making itself faster. Further settings are Spark's, with
     underscores for dots: `session(spark_sql_shuffle_partitions="8")`.
     """
     find_java()
@@ -85,8 +90,7 @@ def session(
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
             "spark.sql.warehouse.dir": str(Path.cwd() / "spark-warehouse"),
-            # Errors only, one line each; Spark's own profile greets with three lines and warns about much.
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.json'}",
+            "spark.driver.extraJavaOptions": f"{QUIET_JAVA} {SHORT_JAVA}" if is_short else QUIET_JAVA,
         }
     settings |= table_settings(table_format)
     settings |= {name.replace("_", ".") if "." not in name else name: value for name, value in conf.items()}

@@ -20,7 +20,7 @@ def run(spark: Any) -> None:
     query.awaitTermination()
 
 
-spark = session("soak", master="local[2]", **{"spark.sql.warehouse.dir": f"{folder}/warehouse"})
+spark = session("soak", master="local[2]", is_short=True, **{"spark.sql.warehouse.dir": f"{folder}/warehouse"})
 if what == "fill":
     frame = spark.range(int(rows)).selectExpr("concat('row ', id) as body")
     frame.write.format("arrowmq").option("namesrv", namesrv).option("topic", "SoakSparkFrom").mode("append").save()
