@@ -193,6 +193,26 @@ def check_record(view, int64_t position, int64_t end, int64_t start, int checks)
         PyBuffer_Release(&buffer)
 
 
+def topic_and_properties(view, int64_t position, int64_t end):
+    """Those two of the record at `position`; None if there is none with sound lengths."""
+    cdef Py_buffer buffer
+    cdef Parts parts
+    cdef const char *place
+    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
+    try:
+        if position < 0 or end > buffer.len:
+            raise ValueError("the place lies outside of the buffer")
+        place = <const char *>buffer.buf
+        if split(<const uint8_t *>place, position, end, &parts) <= BLANK:
+            return None
+        return (
+            place[parts.topic : parts.topic + parts.topic_length],
+            place[parts.properties : parts.properties + parts.properties_length],
+        )
+    finally:
+        PyBuffer_Release(&buffer)
+
+
 cdef class _Route:
     """The queue of the record before: neighbours in a log are often of one topic."""
 

@@ -129,6 +129,15 @@ def split_record(view: memoryview, position: int, end: int) -> Parts | int:
     return Parts(size, body, body_length, topic, topic_length, properties, properties_length, store_timestamp_at)
 
 
+def topic_and_properties(view: memoryview, position: int, end: int) -> tuple[bytes, bytes] | None:
+    """Those two of the record at `position`; None if there is none with sound lengths."""
+    parts = split_record(view, position, end)
+    if isinstance(parts, int):
+        return None
+    topic = view[parts.topic : parts.topic + parts.topic_length]
+    return bytes(topic), bytes(view[parts.properties : parts.properties + parts.properties_length])
+
+
 def check_record(view: memoryview, position: int, end: int, start: int, checks: int) -> int:
     """The size of a sound record at `position` of a file that starts at `start` of the log, or the verdict."""
     parts = split_record(view, position, end)

@@ -24,9 +24,9 @@ from arrowmq.store.walk import (
     REASONS,
     Progress,
     check_record,
+    topic_and_properties,
     walk_in_steps,
 )
-from arrowmq.wire.record import decode_record
 
 MAX_PROBLEMS = 200
 _MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))
@@ -246,12 +246,11 @@ class StoreCheck:
         if segment is None:
             return set()
         position = physical - segment.start
-        size = check_record(segment.view, position, segment.size, segment.start, 0)
-        if size <= BLANK:
+        found = topic_and_properties(segment.view, position, segment.size)
+        if found is None:
             return set()
-        record = decode_record(segment.view[position : position + size], check_crc=False)
-        tags, keys, unique, _ = dispatch_facts(record.properties_raw)
-        topic = record.topic.encode()
+        topic, properties = found
+        tags, keys, unique, _ = dispatch_facts(properties)
         return {key_hash(topic + b"#" + word) for word in index_words(keys, unique, tags)}
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "first_filled",
     "repair_index",
     "scan_queue",
+    "topic_and_properties",
     "walk",
     "walk_in_steps",
 ]
@@ -47,6 +48,7 @@ check_record = _walk.check_record
 first_filled = _walk.first_filled
 repair_index = _walk.repair_index
 scan_queue = _walk.scan_queue
+topic_and_properties = _walk.topic_and_properties
 walk = _walk.walk
 
 Progress = Callable[[int], object]
