@@ -86,18 +86,17 @@ class Cluster:
         for address in list(self._links):
             self.drop(address)
 
-    def patiently(self, action: Callable[[], T], what: str) -> T:
+    def patiently(self, action: Callable[[], T], what: str, patience_s: float | None = None) -> T:
         """Does `action`, again and again while connections fail, for as long as patience lasts."""
-        deadline = time.monotonic() + self.connection.patience_s
+        patience_s = self.connection.patience_s if patience_s is None else patience_s
+        deadline = time.monotonic() + patience_s
         pause_s = 0.1
         while True:
             try:
                 return action()
             except LinkLost as lost:
                 if time.monotonic() + pause_s > deadline:
-                    raise LinkLost(
-                        f"{what} failed for {self.connection.patience_s:g} s (option patienceMs): {lost}"
-                    ) from None
+                    raise LinkLost(f"{what} failed for {patience_s:g} s (option patienceMs): {lost}") from None
                 # Said once aloud; the many tries after it are for who looks closely.
                 log.log(logging.WARNING if pause_s < 0.2 else logging.DEBUG, "%s: %s; trying again", what, lost)
                 time.sleep(pause_s)
@@ -182,6 +181,17 @@ class Cluster:
                 route.writable += [MessageQueue(topic, name, number) for number in range(int(queues["writeQueueNums"]))]
         return route
 
+    def known_route(self, topic: str, patience_s: float | None = None) -> Route:
+        """The route of a topic that was there before; while brokers restart, the NameServer may not know it."""
+
+        def ask() -> Route:
+            found = self.route(topic)
+            if found is None or not found.readable:
+                raise LinkLost(f"no broker serves topic {topic} now")
+            return found
+
+        return self.patiently(ask, f"asking for the route of topic {topic}", patience_s)
+
     def address(self, broker_name: str) -> str:
         """Where a broker is. A route that was learnt in another process is asked for by the broker's own topic."""
         if broker_name not in self._addresses and self.route(broker_name) is None:
@@ -193,7 +203,8 @@ class Cluster:
     def learn(self, addresses: dict[str, str]) -> None:
         """Addresses found by the planner, so that a task need not ask again."""
         for name, address in addresses.items():
-            self._addresses.setdefault(name, address)
+            if address:
+                self._addresses.setdefault(name, address)
 
     def brokers(self) -> list[str]:
         """The names of all brokers that have a master now."""

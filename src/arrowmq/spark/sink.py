@@ -293,9 +293,7 @@ class RowReader:
     def _writable(self, topic: str) -> list[MessageQueue]:
         route = self.routes.get(topic)
         if route is None:
-            found = self._cluster.route(topic)
-            if found is None:
-                found = self._made_by_sending(topic)
+            found = self._cluster.route(topic) or self._made_by_sending(topic)
             if not found.writable:
                 raise OptionError("topic", f"topic {topic} has no queue that may be written to")
             route = self.routes[topic] = found
@@ -303,13 +301,18 @@ class RowReader:
 
     def _made_by_sending(self, topic: str) -> Route:
         """A topic that does not exist is made by its first message, where brokers do that."""
-        template = self._cluster.route("TBW102")
-        if template is None or not template.writable:
+        try:
+            # A short while, because right after a start the NameServer knows neither.
+            template = self._cluster.known_route("TBW102", patience_s=min(5.0, self._options.connection.patience_s))
+        except LinkLost:
             raise OptionError(
                 "topic",
                 f"topic {topic} does not exist and brokers do not make topics by themselves "
                 f"(autoCreateTopicEnable): create it with `arrowmq topic create {topic}`",
-            )
+            ) from None
+        known = self._cluster.route(topic)
+        if known is not None:
+            return known
         route = Route(topic, dict(template.addresses))
         route.writable = [
             MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in template.writable if queue.queue_id < 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from arrowmq.filter import SQL92, FilterError, compile
@@ -106,12 +107,15 @@ class SourceOptions:
             raise OptionError(found.ending.option, "a stream has no end; use it with spark.read")
         return found
 
-    def routes(self, cluster: Cluster) -> list[Route]:
-        """The routes of the topics, as they are now; a topic that does not exist is an error here."""
-        topics = self.topics if self.topic_pattern is None else cluster.topics_like(self.topic_pattern)
+    def routes(self, cluster: Cluster, known: Collection[str] = ()) -> list[Route]:
+        """The routes of the topics, as they are now. A topic that does not exist is an error, one that is `known` to
+        have existed is waited for."""
+        topics = self.topics
+        if self.topic_pattern is not None:
+            topics = tuple(sorted({*known, *cluster.topics_like(self.topic_pattern)}))
         found = []
         for topic in topics:
-            route = cluster.route(topic)
+            route = cluster.known_route(topic) if topic in known else cluster.route(topic)
             if route is None:
                 raise OptionError(
                     "topic", f"topic {topic} does not exist; create it with `arrowmq topic create {topic}`"
@@ -119,9 +123,9 @@ class SourceOptions:
             found.append(route)
         return found
 
-    def read_queues(self, cluster: Cluster) -> tuple[list[MessageQueue], dict[str, str]]:
+    def read_queues(self, cluster: Cluster, known: Collection[str] = ()) -> tuple[list[MessageQueue], dict[str, str]]:
         """The queues to read and the addresses of their brokers."""
-        routes = self.routes(cluster)
+        routes = self.routes(cluster, known)
         addresses: dict[str, str] = {}
         queues: list[MessageQueue] = []
         for route in routes:

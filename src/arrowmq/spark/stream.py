@@ -53,6 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.schema = schema
         self._addresses: dict[str, str] = {}
+        self._known: set[str] = set()
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._committed: Offsets = {}
@@ -79,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch. Everything before `start` is processed, so that is the group's progress."""
         cluster = self._cluster()
         begin = offsets_from_json(start)
+        self._known.update(queue.topic for queue in begin)
         self._report(begin)
         latest = self._held(cluster, begin)
         begin = self._with_new_queues(cluster, begin, latest)
@@ -96,6 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         cluster = self._cluster()
         begin, stop = offsets_from_json(start), offsets_from_json(end)
+        self._known.update(queue.topic for queue in stop)
         if not self._addresses:
             self._queues(cluster)
         begin = self._with_new_queues(cluster, begin, stop)
@@ -126,7 +129,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _queues(self, cluster: Cluster) -> list[MessageQueue]:
         """The queues as they are now: brokers and queues may come while the stream runs."""
-        queues, addresses = self.options.read_queues(cluster)
+        queues, addresses = self.options.read_queues(cluster, self._known)
+        self._known.update(queue.topic for queue in queues)
         self._addresses.update(addresses)
         return queues
 

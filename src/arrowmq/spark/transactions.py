@@ -145,9 +145,7 @@ class Committer:
         """Every queue that a half message may become visible in."""
         found: set[MessageQueue] = set()
         for topic in halves.topics:
-            route = self.cluster.route(topic)
-            if route is None:
-                raise OptionError("topic", f"topic {topic} was deleted while a batch was written to it")
+            route = self.cluster.known_route(topic)
             found.update(queue for queue in route.readable + route.writable if queue.broker_name in halves.places)
         return sorted(found)
 
