@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,14 @@ class Node:
         """Lets the loop run until something holds; the test's own time-out ends it if it never does."""
         while not condition():  # noqa: ASYNC110 - there is no event to wait on: any state of the broker may be asked for
             await asyncio.sleep(0)
+
+    async def crash(self) -> None:
+        """The broker ends as by kill -9, its files as they are now, the abort file among them; then it starts again."""
+        left = self.root.with_name(self.root.name + "-left")
+        shutil.copytree(self.root, left)
+        await self.stop()
+        self.root = left
+        await self.start()
 
     async def restart(self, **settings: str) -> None:
         await self.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from typing import Any
 
 import pytest
@@ -25,15 +24,6 @@ def service(node: Any) -> DelayLevels:
 
 async def bodies(node: Any, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
     return node.client.bodies(await node.client.pull(topic, queue_id=queue_id))
-
-
-async def crash(node: Any) -> None:
-    """The broker ends as by kill -9: its files stay as they are now, the abort file among them."""
-    left = node.root.with_name(node.root.name + "-left")
-    shutil.copytree(node.root, left)
-    await node.stop()
-    node.root = left
-    await node.start()
 
 
 async def test_a_delayed_message_waits_its_time_and_not_longer(node: Any) -> None:
@@ -113,7 +103,7 @@ async def test_after_a_crash_every_message_comes_once(node: Any) -> None:
     await node.clock.advance(1.5)
     assert len(await bodies(node)) == 32
     assert not (node.root / "config" / "delayOffset.json").exists()
-    await crash(node)
+    await node.crash()
     assert service(node).levels[0].offset == 0
     await node.clock.advance(6)
     await node.eventually(lambda: node.broker.store.max_offset("orders", 0) == 101)
@@ -128,7 +118,7 @@ async def test_a_crash_in_the_middle_of_delivery_loses_nothing(node: Any) -> Non
     for number in range(300):
         await node.client.send("orders", b"%d" % number, properties=delay(1))
     await node.clock.advance(1.0, settle_turns=1)
-    await crash(node)
+    await node.crash()
     await node.clock.advance(10)
     await node.eventually(lambda: service(node).pending(1) == 0)
     store = node.broker.store

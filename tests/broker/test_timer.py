@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,6 @@ def service(node: Any) -> TimerMessages:
 
 async def bodies(node: Any, queue_id: int = 0) -> list[bytes]:
     return node.client.bodies(await node.client.pull("orders", queue_id=queue_id))
-
-
-async def crash(node: Any) -> None:
-    """The broker ends as by kill -9: its files stay as they are now, the abort file among them."""
-    left = node.root.with_name(node.root.name + "-left")
-    shutil.copytree(node.root, left)
-    await node.stop()
-    node.root = left
-    await node.start()
 
 
 def at(seconds: float, node: Any) -> str:
@@ -113,7 +103,7 @@ async def test_what_became_due_while_the_broker_was_away_comes_at_once_and_once(
     await node.client.send("orders", b"after", properties=at(3600, node))
     await node.clock.advance(3)
     assert await bodies(node) == [b"before"]
-    await (node.restart() if how == "restart" else crash(node))
+    await (node.restart() if how == "restart" else node.crash())
     node.clock._now_s += 600
     await node.clock.advance(1.1)
     assert await bodies(node) == [b"before", b"during"]
@@ -124,7 +114,7 @@ async def test_what_became_due_while_the_broker_was_away_comes_at_once_and_once(
 async def test_a_crash_before_anything_was_noted_loses_nothing(node: Any) -> None:
     await node.client.send("orders", b"kept", properties=at(5, node))
     assert not (node.root / "config" / "timercheck").exists()
-    await crash(node)
+    await node.crash()
     await node.clock.advance(6)
     assert await bodies(node) == [b"kept"]
 
@@ -159,7 +149,7 @@ async def test_a_recall_counts_also_if_a_crash_comes_between(make_node: Any) -> 
     answer = await node.client.send("orders", b"taken back", properties=at(10, node))
     request = {"topic": "orders", "recallHandle": answer.ext["recallHandle"]}
     assert (await node.client.ask(RequestCode.RECALL_MESSAGE, request)).code == ResponseCode.SUCCESS
-    await crash(node)
+    await node.crash()
     node.clock._now_s += 60
     await node.client.send("orders", b"marks the end")
     await node.clock.advance(5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
@@ -55,15 +54,6 @@ async def end(node: Any, half: Half, how: int, *, from_check: bool = False, **mo
 
 async def bodies(node: Any) -> list[bytes]:
     return node.client.bodies(await node.client.pull("orders"))
-
-
-async def crash(node: Any) -> None:
-    """The broker ends as by kill -9: its files stay as they are now, the abort file among them."""
-    left = node.root.with_name(node.root.name + "-left")
-    shutil.copytree(node.root, left)
-    await node.stop()
-    node.root = left
-    await node.start()
 
 
 @pytest.fixture
@@ -168,7 +158,7 @@ async def test_a_commit_repeated_after_a_restart_publishes_once(node: Any, how_i
     committed, rolled_back = await begin(node, b"yes"), await begin(node, b"no")
     await end(node, committed, COMMIT)
     await end(node, rolled_back, ROLLBACK)
-    await (node.restart() if how_it_stops == "in order" else crash(node))
+    await (node.restart() if how_it_stops == "in order" else node.crash())
     assert (await end(node, committed, COMMIT)).code == ResponseCode.SUCCESS
     assert (await end(node, rolled_back, COMMIT)).code == ResponseCode.SYSTEM_ERROR
     assert await bodies(node) == [b"yes"]
@@ -194,7 +184,7 @@ async def test_a_crash_between_publishing_and_its_op_record_is_mended(
     monkeypatch.setattr(transactions, "settle", lambda: None)
     await end(node, half, COMMIT)
     assert node.broker.store.max_offset(OP_HALF_TOPIC, 0) == 0
-    await crash(node)
+    await node.crash()
     assert node.broker.store.max_offset(OP_HALF_TOPIC, 0) == 1
     assert (await end(node, half, COMMIT)).code == ResponseCode.SUCCESS
     producer = Producer(node, COMMIT)
@@ -340,7 +330,7 @@ async def test_checks_go_on_after_a_crash_without_a_second_life(node: Any) -> No
     renewed = node.broker.store.max_offset(HALF_TOPIC, 0)
     assert renewed == 3
     (node.root / "config" / "consumerOffset.json").unlink(missing_ok=True)
-    await crash(node)
+    await node.crash()
     producer = Producer(node, COMMIT)
     await producer.register()
     await rounds(node)
@@ -357,7 +347,7 @@ async def test_a_crash_between_renewal_and_its_op_record_is_mended(node: Any, mo
     monkeypatch.setattr(service(node).transactions, "settle", lambda: None)
     await rounds(node)
     assert node.broker.store.max_offset(OP_HALF_TOPIC, 0) == 0
-    await crash(node)
+    await node.crash()
     assert [service(node).transactions.is_open(offset) for offset in (0, 1)] == [False, True]
 
 
