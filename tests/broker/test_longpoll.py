@@ -124,6 +124,8 @@ async def test_a_stopping_broker_answers_who_waits(node: Any) -> None:
     pull = await waiting(node, "orders", 1)
     node.broker.longpoll.stop()
     assert (await pull).code == ResponseCode.PULL_NOT_FOUND
+    late = await node.client.pull("orders", 1, sysFlag=WAIT)
+    assert late.code == ResponseCode.PULL_NOT_FOUND
 
 
 async def test_a_client_that_hung_up_costs_nothing_and_stops_nobody(node: Any) -> None:

@@ -69,9 +69,13 @@ class LongPoll:
         self._timer: Timer | None = None
         self._timer_bucket = 0
         self._woken: dict[Waiting, None] = {}
+        self._is_stopped = False
 
     def hold(self, waiting: Waiting) -> None:
         """Lets a request wait until a message for it arrives or its deadline has passed."""
+        if self._is_stopped:
+            self._again(waiting, is_over=True)
+            return
         key = (waiting.topic, waiting.queue_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -140,6 +144,8 @@ class LongPoll:
         return len(self._queues.get((topic, queue_id), ()))
 
     def stop(self) -> None:
+        """Answers everybody who waits, and lets nobody wait any more."""
+        self._is_stopped = True
         self.wake_all()
         if self._timer is not None:
             self._timer.cancel()
