@@ -453,8 +453,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._pending.address:
             self._pending.address = self.peer_text
         opaque = self._pending.next_opaque()
+        is_lone = self._pending.come_one_by_one()
         self._pending.add(opaque, future, timeout_s)
-        self.write(encode(opaque))
+        if is_lone and self._outbox is not None and not self._is_dirty:
+            # No other frame will join this one in this turn, so it need not wait for the turn's end.
+            self._outbox.add(encode(opaque))
+            self._flush()
+        else:
+            self.write(encode(opaque))
         try:
             return await future
         finally:

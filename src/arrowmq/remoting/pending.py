@@ -36,12 +36,13 @@ class Pending:
 
 
 class PendingRequests:
-    __slots__ = ("_by_opaque", "_deadlines", "_last_opaque", "address")
+    __slots__ = ("_answers", "_answers_before", "_by_opaque", "_deadlines", "_last_opaque", "address")
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
         self._by_opaque: dict[int, Pending] = {}
         self._last_opaque = 0
+        self._answers = self._answers_before = 0
         self.address = ""
 
     def __len__(self) -> int:
@@ -57,6 +58,13 @@ class PendingRequests:
         self._last_opaque = opaque = self._last_opaque % MAX_OPAQUE + 1
         return opaque
 
+    def come_one_by_one(self) -> bool:
+        """Nothing is awaited, and since that was asked last at most one answer came."""
+        if self._by_opaque:
+            return False
+        before, self._answers_before = self._answers_before, self._answers
+        return self._answers - before <= 1
+
     def add(self, opaque: int, future: asyncio.Future[Command], timeout_s: float) -> None:
         pending = Pending(self, opaque, future, timeout_s)
         pending.deadline = self._deadlines.add(timeout_s, pending.expired)
@@ -64,6 +72,7 @@ class PendingRequests:
 
     def answered(self, command: Command) -> None:
         pending = self._take(command.opaque)
+        self._answers += 1
         if pending is None:
             log.debug("late answer dropped peer=%s opaque=%d", self.address, command.opaque)
         elif not pending.future.done():
