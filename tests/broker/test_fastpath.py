@@ -70,6 +70,10 @@ def ext_of(dice: random.Random, number: int, *, batch: bool) -> dict[str, str]:
         ext[name] = value
     if dice.random() < 0.1:
         del ext[dice.choice("acdhjklmn")]
+    if ext.get("m") == "true" and dice.random() < 0.4:
+        ext["i"] = ""  # clients of other languages give a batch no properties of its own
+    elif dice.random() < 0.2:
+        ext["i"] = ext["i"].removesuffix("\x02")
     return ext
 
 

@@ -60,7 +60,7 @@ cdef bint is_unusual_name(Text name) noexcept nogil:
 cdef bint is_plain(Text properties, Text* unique, bint may_wait) noexcept nogil:
     """Whether the general path would store these properties just as they came, and with what unique key.
 
-    It parses and writes them anew, so: every item has a name and a value and its two ends, no name comes twice, none
+    It parses and writes them anew, so: every item has a name and a value and their ends, no name comes twice, none
     asks for special treatment, and all is ASCII (what is broken UTF-8 and how it is mended is the general path's field).
     `may_wait` says whether WAIT, by which a sender need not wait for the disk, makes no difference.
     """
@@ -82,10 +82,10 @@ cdef bint is_plain(Text properties, Text* unique, bint may_wait) noexcept nogil:
         value.data = at
         while at < end and at[0] > 2 and at[0] < 0x80:
             at += 1
-        if at == end or at[0] != 2:
+        if at < end and at[0] != 2:
             return False
         value.size = at - value.data
-        at += 1
+        at += 1                          # past the end of the text too: some clients leave the last 0x02 away
         if name.size == 0 or value.size == 0 or count == MAX_NAMES or is_unusual_name(name):
             return False
         if not may_wait and text_is(name, b"WAIT", 4):
@@ -154,6 +154,7 @@ cdef class FastSend:
     cdef LogTail log
     cdef IndexTail index
     cdef Answers answers
+    cdef Answers nameless        # of batches without a unique key of their own
     cdef Out out
     cdef Scratch scratch
     cdef uint8_t* properties
@@ -187,12 +188,13 @@ cdef class FastSend:
         free(self.scratch.data)
 
     def __init__(
-        self, LogTail log, IndexTail index, Answers answers, *, bytes added, bytes store_host, find_topic, find_queue,
+        self, LogTail log, IndexTail index, Answers answers, Answers nameless, *, bytes added, bytes store_host, find_topic, find_queue,
         tell, gate, now_ms, peer_of, bint with_crc, hold
     ):
         self.log = log
         self.index = index
         self.answers = answers
+        self.nameless = nameless
         self.out = Out()
         self.added = added
         self.store_host = store_host
@@ -342,9 +344,11 @@ cdef class FastSend:
         is_batch = text_is(request.fields[12], b"true", 4)
         if not is_batch and request.fields[12].size and not text_is(request.fields[12], b"false", 5):
             return 0
-        if request.fields[8].size > MAX_PROPERTIES - <Py_ssize_t>len(self.added):
+        if request.fields[8].size >= MAX_PROPERTIES - <Py_ssize_t>len(self.added):
             return 0
-        if not is_plain(request.fields[8], &unique, self.hold is None) or not is_word(unique):
+        if not is_plain(request.fields[8], &unique, self.hold is None):
+            return 0
+        if not is_word(unique) and (unique.size or not is_batch):
             return 0
         queue = topic.queues[queue_id]
         if queue is None:
@@ -366,10 +370,14 @@ cdef class FastSend:
 
     cdef int write_one(self, Request* request, Topic topic, QueueTail queue, RecordFields* fields, Text unique) except -1:
         cdef int64_t size
-        memcpy(self.properties, request.fields[8].data, request.fields[8].size)
-        memcpy(self.properties + request.fields[8].size, <const char*>self.added, len(self.added))
+        cdef Text given = request.fields[8]
+        memcpy(self.properties, given.data, given.size)
+        if given.data[given.size - 1] != 2:
+            self.properties[given.size] = 2
+            given.size += 1
+        memcpy(self.properties + given.size, <const char*>self.added, len(self.added))
         fields.properties = self.properties
-        fields.properties_length = request.fields[8].size + len(self.added)
+        fields.properties_length = given.size + len(self.added)
         fields.body = request.body.data
         fields.body_length = request.body.size
         size = append_fields(self.log, queue, self.index, fields, self.with_crc)
@@ -452,11 +460,12 @@ cdef class FastSend:
         Text unique
     ) noexcept:
         cdef Out out = self.out
+        cdef Answers answers = self.answers if unique.size else self.nameless
         cdef Py_ssize_t index
         cdef int figure
-        for index in range(len(self.answers.json_order)):
-            out.put_bytes(<bytes>self.answers.json_pieces[index])
-            figure = self.answers.json_order[index]
+        for index in range(len(answers.json_order)):
+            out.put_bytes(<bytes>answers.json_pieces[index])
+            figure = answers.json_order[index]
             if figure == OPAQUE:
                 out.put_decimal(request.opaque)
             elif figure == MESSAGE_ID:
@@ -467,7 +476,7 @@ cdef class FastSend:
                 out.put_decimal(queue_offset)
             else:
                 out.put(unique.data, unique.size)
-        out.put_bytes(<bytes>self.answers.json_pieces[len(self.answers.json_order)])
+        out.put_bytes(<bytes>answers.json_pieces[len(answers.json_order)])
 
     cdef void answer_binary(
         self, Request* request, int32_t queue_id, int64_t queue_offset, int64_t physical, int64_t* sizes, int count,
@@ -495,9 +504,10 @@ cdef class FastSend:
         value = out.size
         out.size += 4
         out.set_u32(value, out.put_decimal(queue_offset))
-        out.put(b"\x00\x0dtransactionId", 15)
-        out.put_u32(<uint32_t>unique.size)
-        out.put(unique.data, unique.size)
+        if unique.size:
+            out.put(b"\x00\x0dtransactionId", 15)
+            out.put_u32(<uint32_t>unique.size)
+            out.put(unique.data, unique.size)
         out.set_u32(ext, <uint32_t>(out.size - ext - 4))
 
     cdef void put_ids(self, int64_t physical, int64_t* sizes, int count) noexcept:

@@ -23,6 +23,7 @@ class FastSend:
         log: Any,
         index: Any,
         answers: Answers,
+        nameless: Answers,
         *,
         added: bytes,
         store_host: bytes,

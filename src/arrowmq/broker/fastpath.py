@@ -64,7 +64,8 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
     fast_send = FastSend(
         store.commit_log.tail,
         store.index.tail,
-        send_answers(region),
+        send_answers(region, _SEND_FIGURES),
+        send_answers(region, _SEND_FIGURES[:-1]),
         added=encode_properties({**region, keys.CLUSTER: broker.config.broker_cluster_name}),
         store_host=ip + port.to_bytes(4, "big"),
         find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
@@ -161,8 +162,8 @@ def peer_bytes(connection: Connection) -> bytes:
     return known
 
 
-def send_answers(region: dict[str, str]) -> Answers:
-    pieces, order, binary_start = answer_pieces(RequestCode.SEND_MESSAGE_V2, region, _SEND_FIGURES)
+def send_answers(region: dict[str, str], figures: tuple[str, ...]) -> Answers:
+    pieces, order, binary_start = answer_pieces(RequestCode.SEND_MESSAGE_V2, region, figures)
     return Answers(pieces, order, binary_start, b"".join(_binary_entry(*entry) for entry in region.items()))
 
 

@@ -1,0 +1,1 @@
+"""ArrowMQ beside Kafka, NATS JetStream and Redis streams: the same work, each with its own best client."""

@@ -1,0 +1,3 @@
+module natsload
+
+go 1.22
