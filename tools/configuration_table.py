@@ -1,0 +1,189 @@
+"""Writes docs/configuration.md: each of Apache's settings, its default, and what ArrowMQ does with it.
+
+    python tools/configuration_table.py            writes the page
+    python tools/configuration_table.py --check    exit code 1 if the page is not what the code says
+
+What Apache knows stands in `apache_configuration.tsv` (Apache RocketMQ 5.5.0 with nothing set). What ArrowMQ does comes
+from its code: a setting is honoured if its class declares it and some module reads it, refused if the broker's table of
+refusals has it, and ignored otherwise. Nobody keeps a second list by hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from arrowmq.broker import config as broker_config
+from arrowmq.broker.refused_settings import REFUSED
+from arrowmq.config import ConfigError, camel_case
+from arrowmq.namesrv.config import NamesrvConfig
+from arrowmq.store import config as store_config
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "arrowmq"
+PAGE = ROOT / "docs" / "configuration.md"
+APACHE = Path(__file__).with_name("apache_configuration.tsv")
+
+# Read by a tool of the operator (brokerStatus, getBrokerConfig), and by nothing that would act on it.
+SHOWN_ONLY = {"sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity"}
+# Settings that the command takes over before the classes see them.
+READ_BY_THE_COMMAND = {"listenPort", "storePathRootDir"}
+
+HONOURED, IGNORED, REFUSES = "honoured", "ignored", "refused"
+
+
+class Setting(NamedTuple):
+    key: str
+    default: str  # Apache's
+    fate: str
+    note: str
+
+
+def declared(kind: Any, spelling: Callable[[str], str]) -> dict[str, Any]:
+    """The fields of a class of settings by Apache's names."""
+    return {
+        field.metadata.get("key", spelling(field.name)): field
+        for field in dataclasses.fields(kind)
+        if field.name != "others"
+    }
+
+
+NAMESRV = declared(NamesrvConfig, camel_case)
+
+
+def read_names() -> set[str]:
+    """Names of settings that some module looks at, on an object that holds settings."""
+    names: set[str] = set()
+    for path in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.pyx")]:
+        text = path.read_text()
+        names.update(re.findall(r"\b\w*(?:config|settings)\.([a-z_0-9]+)", text))
+        if path.name == "config.py":
+            names.update(re.findall(r"\bself\.([a-z_0-9]+)", text))
+        # A setting handed on under its name: getattr, and fields that are copied by name.
+        names.update(re.findall(r"getattr\(\w*config, \"([a-z_0-9]+)\"", text))
+    return names
+
+
+def default_of(field: Any) -> str:
+    if field.default is dataclasses.MISSING:
+        return ""
+    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+
+
+def judge(key: str, apache_default: str, fields: dict[str, Any], is_read: set[str]) -> Setting:
+    refusal = REFUSED.get(key)
+    if refusal is not None:
+        return Setting(key, apache_default, REFUSES, f"{refusal.values}: {refusal.reason}")
+    field = fields.get(key)
+    if fields is NAMESRV and (reason := namesrv_refusal(key, apache_default)):
+        return Setting(key, apache_default, REFUSES, reason)
+    if key in READ_BY_THE_COMMAND:
+        return Setting(key, apache_default, HONOURED, "")
+    if field is None or key in SHOWN_ONLY or field.name not in is_read:
+        return Setting(key, apache_default, IGNORED, "shown to tools" if field is not None else "")
+    ours = default_of(field)
+    differs = ours != "" and not apache_default.startswith("(") and ours != apache_default
+    return Setting(key, apache_default, HONOURED, f"default here: {ours}" if differs else "")
+
+
+def namesrv_refusal(key: str, apache_default: str) -> str:
+    """Why a NameServer does not start with a switch turned on, if it does not."""
+    if apache_default != "false":
+        return ""
+    try:
+        NamesrvConfig.from_properties({key: "true"})
+    except ConfigError as refused:
+        return str(refused).replace(f"{key}=true", "true")
+    return ""
+
+
+def settings() -> dict[str, list[Setting]]:
+    """All settings under the headings of the page."""
+    is_read = read_names()
+    broker = declared(broker_config.BrokerConfig, broker_config.apache_key)
+    store = declared(store_config.StoreConfig, store_config.apache_key)
+    both = {**broker, **store}
+    headings = {
+        "broker": ("Broker", both),
+        "store": ("Store", both),
+        "netty-server": ("Server sockets of a broker", both),
+        "netty-client": ("Connections that a broker makes", both),
+        "auth": ("Users and permissions", both),
+        "namesrv": ("NameServer", NAMESRV),
+    }
+    found: dict[str, list[Setting]] = {heading: [] for heading, _ in headings.values()}
+    seen: dict[str, set[str]] = {"namesrv": set(), "broker": set()}
+    for line in APACHE.read_text().splitlines():
+        group, key, default = line.split("\t")
+        heading, fields = headings[group]
+        mine = seen["namesrv" if group == "namesrv" else "broker"]
+        if key not in mine:  # some classes of Apache share a name: the broker has one setting of it
+            mine.add(key)
+            found[heading].append(judge(key, default, fields, is_read))
+    own = [
+        Setting(key, "", HONOURED, f"default: {default_of(field)}")
+        for key, field in sorted(both.items())
+        if key not in seen["broker"] and field.name in is_read
+    ]
+    found["Settings that only ArrowMQ has"] = own
+    gone = [
+        Setting(key, "", REFUSES, f"{refusal.values}: {refusal.reason}")
+        for key, refusal in sorted(REFUSED.items())
+        if key not in seen["broker"]
+    ]
+    found["Settings of older versions"] = gone
+    return found
+
+
+HEAD = """# Settings
+
+ArrowMQ reads Apache RocketMQ's `broker.conf` and `namesrv.conf` as they are (`-c FILE`), and the same keys one by one
+(`--set KEY=VALUE`). This page lists every setting of Apache RocketMQ 5.5.0 with Apache's default, and what ArrowMQ does
+with it:
+
+- **honoured**: it does what it does in Apache's broker.
+- **ignored**: it is kept, shown by `mqadmin getBrokerConfig`, and has no effect; the log says so at the start. Most
+  of these tune thread pools, queues between threads and lock kinds, which a broker of one event loop does not have.
+- **refused**: with the value in question the broker does not start, because it could not keep the promise.
+
+TLS has settings of its own, which are JVM properties in Apache's world and ordinary keys here: `tls.server.mode`,
+`tls.server.certPath`, `tls.server.keyPath`, `tls.server.keyPassword`, `tls.server.trustCertPath`,
+`tls.server.need.client.auth`, `tls.enable`, and `tls.client.…` likewise.
+
+This page is written by `python tools/configuration_table.py` from the code; a test compares the two.
+"""
+
+
+def page() -> str:
+    parts = [HEAD]
+    for heading, rows in settings().items():
+        if not rows:
+            continue
+        counts = [f"{sum(row.fate == fate for row in rows)} {fate}" for fate in (HONOURED, IGNORED, REFUSES)]
+        parts.append(f"\n## {heading}\n\n{', '.join(counts)}.\n\n| key | default in Apache | ArrowMQ | remark |")
+        parts.append("\n|---|---|---|---|\n")
+        parts.extend(f"| `{row.key}` | {_cell(row.default)} | {row.fate} | {row.note} |\n" for row in rows)
+    return "".join(parts)
+
+
+def _cell(text: str) -> str:
+    return f"`{text.replace('|', chr(92) + '|')}`" if text and not text.startswith("(") else text
+
+
+def main() -> int:
+    wanted = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.exists() and PAGE.read_text() == wanted:
+            return 0
+        print(f"{PAGE.relative_to(ROOT)} is not what the code says: run python {Path(__file__).relative_to(ROOT)}")
+        return 1
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
