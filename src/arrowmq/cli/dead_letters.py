@@ -14,7 +14,7 @@ import click
 from arrowmq.cli.complete import complete_group
 from arrowmq.cli.link import Failure, Link, confirm, connected, yes_option
 from arrowmq.cli.message_rows import message_row, show_message
-from arrowmq.cli.screen import TIME, Column, time_text
+from arrowmq.cli.screen import TIME, Column, second_text, time_text
 from arrowmq.client import names
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.wire import properties as prop
@@ -22,8 +22,8 @@ from arrowmq.wire import properties as prop
 _GROUP = click.argument("group", shell_complete=complete_group)
 
 LETTER_COLUMNS = [
-    Column("stored", "PARKED", time_text),
-    Column("msgId", "ID", is_long=True),
+    Column("stored", "PARKED", second_text, is_whole=True),
+    Column("msgId", "ID", is_whole=True),
     Column("origin", "FROM TOPIC"),
     Column("reconsumeTimes", "TRIES", is_number=True),
     Column("tag", "TAG", is_extra=True),

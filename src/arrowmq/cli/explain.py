@@ -32,7 +32,7 @@ async def explain_message(link: Link, msg_id: str, topic: str | None) -> None:
     keys = f", keys {', '.join(message.keys)}" if message.keys else ""
     link.screen.say(f"{message.msg_id} of topic {life.topic}, {len(message.body)} bytes{tags}{keys}", "bold")
     link.screen.table(
-        [Column("at", "TIME", time_text), Column("what", "WHAT"), Column("text", "WHY")],
+        [Column("at", "TIME", time_text, is_whole=True), Column("what", "WHAT", is_whole=True), Column("text", "WHY")],
         [{"at": event.at_ms, "what": event.what, "text": event.text} for event in events],
     )
 

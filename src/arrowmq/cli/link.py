@@ -135,7 +135,9 @@ def connected(verb: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 def run(work: Callable[[], Awaitable[None]]) -> None:
     """The one place where errors of a verb become sentences."""
     # A command has one line for one failure: what the client logs on the way would say it twice.
-    logging.getLogger("arrowmq").setLevel(logging.CRITICAL)
+    log = logging.getLogger("arrowmq")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
     try:
         asyncio.run(_awaited(work))
     except InvalidName as wrong:
@@ -151,6 +153,8 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`): not an error, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        log.setLevel(level)
 
 
 async def _awaited(work: Callable[[], Awaitable[None]]) -> None:

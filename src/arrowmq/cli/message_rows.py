@@ -15,8 +15,8 @@ from arrowmq.client.message import ReceivedMessage
 from arrowmq.wire.ids import IdError, parse_offset_message_id
 
 MESSAGE_COLUMNS = [
-    Column("stored", "STORED", time_text),
-    Column("msgId", "ID", is_long=True),
+    Column("stored", "STORED", time_text, is_whole=True),
+    Column("msgId", "ID", is_whole=True),
     Column("broker", "BROKER", is_extra=True),
     Column("queueId", "QUEUE", is_number=True, is_extra=True),
     Column("queueOffset", "OFFSET", is_number=True, is_extra=True),

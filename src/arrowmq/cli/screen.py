@@ -35,8 +35,8 @@ class Column(NamedTuple):
     title: str
     form: Callable[[Any], str] | None = None
     is_number: bool = False
-    #: Shown as long as it is, folded if need be; other columns keep their words together.
-    is_long: bool = False
+    #: Never folded: what somebody copies, or compares from line to line.
+    is_whole: bool = False
     #: Left out where the screen is narrow.
     is_extra: bool = False
 
@@ -63,6 +63,8 @@ class Screen:
     def table(self, columns: Sequence[Column], rows: Iterable[Row], title: str | None = None) -> None:
         if self.as_json:
             return
+        if self.console.width < NARROW:
+            columns = [column for column in columns if not column.is_extra]
         table = Table(
             box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False, show_edge=False
         )
@@ -71,7 +73,7 @@ class Screen:
                 column.title,
                 justify="right" if column.is_number else "left",
                 overflow="fold",
-                no_wrap=column.is_number and not column.is_long,
+                no_wrap=column.is_number or column.is_whole,
             )
         for row in rows:
             table.add_row(*(Text(shown(row.get(column.key), column.form)) for column in columns))

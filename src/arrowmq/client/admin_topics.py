@@ -51,8 +51,8 @@ class TopicAdmin(ClusterAdmin):
         ext = text(
             topic=self.namespace.wrap(topic),
             defaultTopic=names.AUTO_CREATE_TOPIC,
-            readQueueNums=read_queues or queues,
-            writeQueueNums=write_queues or queues,
+            readQueueNums=queues if read_queues is None else read_queues,
+            writeQueueNums=queues if write_queues is None else write_queues,
             perm=perm,
             topicFilterType="SINGLE_TAG",
             topicSysFlag=0,

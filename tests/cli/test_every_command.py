@@ -1,0 +1,138 @@
+"""What holds for every verb: help with an example, a sentence and an exit code when the server is down."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from arrowmq.cli import arrowmq
+
+from .conftest import Command
+
+# Arguments that a verb needs before it talks to anybody
+ARGUMENTS = {
+    "topic create": ["orders"],
+    "topic show": ["orders"],
+    "topic update": ["orders", "--perm", "r"],
+    "topic delete": ["orders", "--yes"],
+    "topic routes": ["orders"],
+    "group show": ["billing"],
+    "group create": ["billing"],
+    "group delete": ["billing", "--yes"],
+    "offset show": ["billing"],
+    "offset reset": ["billing", "orders", "--to-end", "--yes"],
+    "message send": ["orders", "hello"],
+    "message tail": ["orders"],
+    "message find": ["orders", "--key", "k"],
+    "message show": ["0" * 32],
+    "message resend": ["0" * 32],
+    "message explain": ["0" * 32],
+    "dead-letters show": ["billing", "0" * 32],
+    "dead-letters resend": ["billing", "--yes"],
+    "broker config show": ["broker-a"],
+    "broker config set": ["broker-a", "a=b"],
+    "completion": ["bash"],
+}
+# These run servers or work on files; they are tested elsewhere.
+OTHERS = ("server", "namesrv", "broker", "store", "pipeline")
+
+
+def verbs(group: click.Group = arrowmq, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        full = f"{path} {name}".strip()
+        if isinstance(found, click.Group) and (full == "broker" or full not in OTHERS):
+            yield from verbs(found, full)
+        elif found is not None and full not in OTHERS:
+            yield full, found
+
+
+VERBS = dict(verbs())
+
+
+def test_the_verbs_of_the_command_are_these() -> None:
+    assert [
+        "broker config set", "broker config show", "bench", "client list", "cluster show", "completion",
+        "dead-letters list", "dead-letters resend", "dead-letters show", "doctor", "group create", "group delete",
+        "group list", "group show", "message explain", "message find", "message resend", "message send",
+        "message show", "message tail", "offset reset", "offset show", "topic create", "topic delete", "topic list",
+        "topic routes", "topic show", "topic update",
+    ] == sorted(VERBS, key=lambda verb: (not verb.startswith("broker"), verb))  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_helps_with_an_example(command: Command, verb: str) -> None:
+    text = " ".join(command(*verb.split(), "--help").split())
+    assert f"arrowmq {verb}" in text.partition("Usage:")[2].partition("Options:")[2].partition("Example")[2]
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("completion", "doctor")])
+def test_a_server_that_is_down_is_a_sentence_and_exit_code_3(closed_port: int, verb: str) -> None:
+    said = Command(f"127.0.0.1:{closed_port}").fails(3, *verb.split(), *ARGUMENTS.get(verb, []))
+    assert said.startswith(f"Error: no NameServer answers (127.0.0.1:{closed_port}: connection refused)")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "completion"])
+def test_an_address_that_is_none_is_a_wrong_argument(command: Command, verb: str) -> None:
+    assert "'nowhere' is no NameServer address" in command.fails(
+        2, *verb.split(), *ARGUMENTS.get(verb, []), "-n", "nowhere"
+    )
+
+
+@pytest.mark.parametrize("verb", ARGUMENTS)
+def test_a_missing_argument_is_named(command: Command, verb: str) -> None:
+    if verb in ("message find",):
+        assert "needs a topic" in command.fails(2, *verb.split())
+    else:
+        assert "Missing argument" in command.fails(2, *verb.split())
+
+
+def test_keys_belong_together(command: Command) -> None:
+    assert "--access-key and --secret-key" in command.fails(2, "topic", "list", "--access-key", "a")
+
+
+def test_a_trust_file_that_is_missing_is_named(command: Command) -> None:
+    assert "missing.pem" in command.fails(2, "topic", "list", "--tls-ca", "missing.pem")
+
+
+def test_the_installed_command_says_it_in_one_sentence_too(closed_port: int) -> None:
+    words = [sys.executable, "-c", "from arrowmq.cli import main; main()", "topic", "list"]
+    done = subprocess.run([*words, "-n", f"127.0.0.1:{closed_port}"], capture_output=True, text=True, timeout=60)
+    assert (3, "", 1) == (done.returncode, done.stdout, done.stderr.count("\n"))
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(command: Command) -> None:
+    words = f"{sys.executable} -c 'from arrowmq.cli import main; main()' broker config show broker-a"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {words} -n {command.namesrv} | head -1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "SETTING" in done.stdout
+    assert "" == done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion_script(command: Command, shell: str) -> None:
+    assert "_ARROWMQ_COMPLETE" in command("completion", shell)
+
+
+def test_names_of_topics_are_completed_from_the_cluster(command: Command, name: str) -> None:
+    command("topic", "create", name)
+    environment = {
+        "COMP_WORDS": f"arrowmq topic show {name[:8]}",
+        "COMP_CWORD": "3",
+        "_ARROWMQ_COMPLETE": "bash_complete",
+        "ARROWMQ_NAMESRV": command.namesrv,
+    }
+    words = [sys.executable, "-c", "from arrowmq.cli import main; main()"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert f"plain,{name}" in done.stdout.splitlines()
