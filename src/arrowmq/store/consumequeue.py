@@ -20,6 +20,7 @@ from arrowmq.store.walk import scan_queue
 ENTRY_BYTES = 20
 ALLOCATION_BYTES = 64 * 1024
 MAX_ALLOCATION_BYTES = 1024 * 1024
+_FIRST_BYTES = 4096
 FILLER = ENTRY.pack(0, 0x7FFFFFFF, 0)  # stands before the first message of a queue
 EMPTY = bytes(ENTRY_BYTES)
 
@@ -49,7 +50,11 @@ class ConsumeQueue:
         """Find the files and where they end. After a clean stop the filled part is dense, and its end is searched by
         halves; otherwise the last three files are read entry by entry and what does not fit is cut."""
         self.segments = list_segments(self._disk, self.folder, self.file_bytes, writable=writable)
-        while self.segments and self._read_entry(self.segments[-1], 0)[1] <= 0:
+        page = b""
+        while self.segments:
+            page = self._disk.read(self.segments[-1].path, 0, _FIRST_BYTES)
+            if ENTRY.unpack_from(page, 0)[1] > 0:
+                break
             if not writable:
                 self.segments.pop()
             elif len(self.segments) == 1:
@@ -59,7 +64,7 @@ class ConsumeQueue:
         if not self.segments:
             return
         self._min_bytes = self.segments[0].start
-        end, max_physical = self._scan_end() if thorough else self._search_end()
+        end, max_physical = self._scan_end() if thorough else self._search_end(page)
         self.tail.next_offset = end // ENTRY_BYTES
         self.tail.max_physical = max_physical
 
@@ -68,10 +73,9 @@ class ConsumeQueue:
             return ENTRY.unpack_from(segment.view, position)
         return ENTRY.unpack(self._disk.read(segment.path, position, ENTRY_BYTES))
 
-    def _search_end(self) -> tuple[int, int]:
+    def _search_end(self, page: bytes) -> tuple[int, int]:
         last = self.segments[-1]
         low, high = 0, self.file_bytes // ENTRY_BYTES  # entries below low are filled, those from high on are not
-        page = self._disk.read(last.path, 0, 4096)
         in_page = len(page) // ENTRY_BYTES
         if is_entry(*ENTRY.unpack_from(page, (in_page - 1) * ENTRY_BYTES)[:2]):
             low = in_page
@@ -89,7 +93,8 @@ class ConsumeQueue:
                 high = middle
         if low == 0:
             return last.start, 0
-        physical, size, _ = self._read_entry(last, (low - 1) * ENTRY_BYTES)
+        at = (low - 1) * ENTRY_BYTES
+        physical, size, _ = ENTRY.unpack_from(page, at) if low <= in_page else self._read_entry(last, at)
         return last.start + low * ENTRY_BYTES, physical + (0 if size == 0x7FFFFFFF else size)
 
     def _scan_end(self) -> tuple[int, int]:

@@ -7,6 +7,7 @@ holds a file that a broker would not have written there: guessing could lose mes
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 
 from arrowmq.store.disk import Disk
@@ -75,17 +76,20 @@ def list_segments(disk: Disk, folder: Path, size: int, *, writable: bool = True)
 
     A last file without any bytes is one whose creation was interrupted: it is deleted.
     """
-    if not folder.is_dir():
+    try:
+        with os.scandir(folder) as entries:
+            files = sorted((entry.name, entry.stat().st_size) for entry in entries if not entry.is_dir())
+    except FileNotFoundError:
         return []
     found: list[Segment] = []
-    for path in sorted(entry for entry in folder.iterdir() if not entry.is_dir()):
-        if not (path.name.isascii() and path.name.isdigit()):
-            raise StoreDamaged(f"{path} does not belong into a store: move it elsewhere and start again")
-        found.append(Segment(disk, path, int(path.name), size, writable=writable))
-    if found and found[-1].path.stat().st_size == 0 and writable:
+    for name, _ in files:
+        if not (name.isascii() and name.isdigit()):
+            raise StoreDamaged(f"{folder / name} does not belong into a store: move it elsewhere and start again")
+        found.append(Segment(disk, folder / name, int(name), size, writable=writable))
+    if found and files[-1][1] == 0 and writable:
         found.pop().delete()
     for number, segment in enumerate(found):
-        actual = segment.path.stat().st_size
+        actual = files[number][1]
         if actual != size:
             raise StoreDamaged(
                 f"{segment.path} has {actual} bytes, but files here are configured to have {size}: set the size this "
