@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arrowmq.broker.config import resolve_address
+from arrowmq.remoting.address import format_address
 from arrowmq.wire.ids import offset_message_id
 
 
@@ -14,7 +15,7 @@ class BrokerAddress:
 
     @property
     def text(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return format_address(self.host, self.port)
 
     @property
     def store_host(self) -> tuple[bytes, int]:

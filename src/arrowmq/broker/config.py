@@ -16,7 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from arrowmq.broker.refused_settings import refuse
 from arrowmq.config import ConfigError
+from arrowmq.remoting.address import AddressError, advertised_host, parse_addresses
 
 READ = 4
 WRITE = 2
@@ -131,6 +133,7 @@ class BrokerConfig:
         """Settings by Apache's key names; raises `ConfigError` on a value that does not fit its key."""
         config = cls()
         config.apply(properties)
+        _ = config.namesrv_addresses  # a wrong address is found now, not when the broker registers
         if config.broker_role != "SLAVE":
             config.broker_id = 0
         elif config.broker_id <= 0:
@@ -139,6 +142,7 @@ class BrokerConfig:
 
     def apply(self, properties: Mapping[str, str]) -> None:
         """Takes over all the given settings, or none of them if one is wrong."""
+        refuse(properties)
         parsed = {key: _parse(key, value) for key, value in properties.items() if key in _FIELDS}
         for key, value in parsed.items():
             setattr(self, _FIELDS[key].name, value)
@@ -161,7 +165,11 @@ class BrokerConfig:
 
     @property
     def namesrv_addresses(self) -> list[str]:
-        return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
+        """Each NameServer once. Raises `ConfigError` on what is no address."""
+        try:
+            return parse_addresses(self.namesrv_addr)
+        except AddressError as fault:
+            raise ConfigError(f"namesrvAddr: {fault}") from fault
 
     @property
     def is_writable(self) -> bool:
@@ -174,28 +182,11 @@ class BrokerConfig:
     @property
     def advertised_host(self) -> str:
         """The host that clients are told to connect to: brokerIP1, or an address they can be expected to reach."""
-        return self.broker_ip1 or reachable_address(self.bind_address)
+        return advertised_host(self.broker_ip1, self.bind_address)
 
     @property
     def ha_port(self) -> int:
         return self.ha_listen_port or self.listen_port + 1
-
-
-def reachable_address(bind_address: str) -> str:
-    """The address of this machine that others see. Who is bound to one address is reachable there and nowhere else."""
-    try:
-        bound = ipaddress.ip_address(bind_address)
-    except ValueError:
-        return bind_address or "127.0.0.1"
-    if not bound.is_unspecified:
-        return bind_address
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Connecting a datagram socket sends nothing; it only asks the kernel which interface it would use.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
 
 
 def resolve_address(host: str) -> bytes:
