@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import resource
 import shutil
 import socket
 import time
 from pathlib import Path
 
+from arrowmq.cli.broker_clock import clock_skew_ms
 from arrowmq.cli.doctor_facts import (
     BrokerFacts,
     Facts,
@@ -40,7 +40,6 @@ from arrowmq.wire.errors import WireError
 from arrowmq.wire.frame import Command
 from arrowmq.wire.message import MessageQueue
 
-_DURATION = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
 _UNLIMITED_BYTES = 1 << 60
 
 
@@ -133,16 +132,6 @@ async def _broker(admin: Admin, name: str, cluster: str, broker_id: int, address
         return facts
     facts.clock_skew_ms = clock_skew_ms(facts.runtime, (asked_ms + answered_ms) / 2)
     return facts
-
-
-def clock_skew_ms(runtime: dict[str, str], now_ms: float) -> int | None:
-    """A broker does not tell its time, but since when and for how long it runs, to the second."""
-    since, running = runtime.get("bootTimestamp", ""), _DURATION.search(runtime.get("runtime", ""))
-    if not since.isdigit() or running is None:
-        return None
-    days, hours, minutes, seconds = (int(word) for word in running.groups())
-    broker_ms = int(since) + 1000 * (((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-    return round(broker_ms + 500 - now_ms)
 
 
 # -- topics and groups

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 
+from arrowmq.cli.broker_clock import SKEW_MS
 from arrowmq.cli.doctor_facts import ERROR, NOTE, WARNING, Facts, Finding
 from arrowmq.cli.screen import bytes_text, duration_text
 
-SKEW_MS = 3_000
 UNFLUSHED_BYTES = 256 << 20
 DISPATCH_BEHIND_BYTES = 64 << 20
 LEAST_MEMORY_BYTES = 512 << 20

@@ -197,12 +197,15 @@ def _first_delivery(life: Life, group: GroupLife) -> list[Event]:
             else "consumed (or filtered by a subscription it had then)"
         )
         return [Event(0, "passed", f"{who} is past it, at offset {group.consumed}: {was}")]
-    if group.pulled is not None and group.pulled > offset:
+    was_pulled = group.pulled is not None and group.pulled > offset
+    if was_pulled and group.members:
         return [Event(0, "delivered", f"{who} has it in hand, and has not acknowledged everything up to it")]
     if group.consumed is None:
         return [Event(0, "not seen", f"{who} has committed nothing in this queue yet")]
     before = offset - group.consumed
     reason = f"{before} messages of its queue come first" if before else "it is the next of its queue"
+    if was_pulled:
+        reason += "; a member had it in hand and left without acknowledging it"
     if not group.members:
         reason += "; start a consumer"
     return [Event(0, "waiting", f"{who} stands at offset {group.consumed}: {reason}")]

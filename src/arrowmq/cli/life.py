@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from arrowmq.cli.broker_clock import SKEW_MS, clock_skew_ms
 from arrowmq.cli.link import Link
 from arrowmq.cli.message_rows import find_by_id
 from arrowmq.client import names
@@ -128,6 +129,9 @@ def _real_topic(message: ReceivedMessage) -> str:
 
 async def _stored(link: Link, life: Life, address: str, message: ReceivedMessage) -> None:
     runtime = await link.admin.broker_runtime(address)
+    skew_ms = clock_skew_ms(runtime, life.now_ms)
+    if skew_ms is not None and abs(skew_ms) > SKEW_MS:
+        life.now_ms += skew_ms  # due times are the broker's, so "now" must be as well
     life.flush_type = (await link.admin.broker_config(address)).get("flushDiskType", "")
     waiting = runtime.get("remainHowManyDataToFlush", "").split()
     if len(waiting) == 2 and waiting[1] == "B" and waiting[0].isdigit() and runtime.get("commitLogMaxOffset"):
