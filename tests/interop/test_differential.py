@@ -222,7 +222,7 @@ class Player:
         topic, queue_id, offset = (
             self.chance.choice(PLAIN),
             self.chance.randrange(QUEUES + 1),
-            self.chance.randrange(500),
+            self.chance.randrange(160),
         )
         if self.chance.random() < 0.5:
             how = (self.chance.choice(["*", "TagA", "TagA || TagB", "Aa", "none"]), "TAG")

@@ -94,25 +94,15 @@ def everything(label: str) -> list[Record]:
 def pulled(hand: Hand, scene: Scene, topic: str, queues: int) -> list[tuple[object, ...]]:
     """All that the broker serves of a topic, in queue order."""
     name = scene.name("puller")
+    hand.do("await-route", topic=topic)  # a broker that took over may register a little after it is up
     hand.do("puller", name=name, group=name)
     found: list[tuple[object, ...]] = []
     for queue in range(queues):
         place = 0
         while (got := hand.do("pull", name=name, topic=topic, queue=queue, offset=place))["status"] == "FOUND":
             for record in got["messages"]:
-                props = {
-                    k: v for k, v in record["props"].items() if k in ("number", "city", "UNIQ_KEY", "TAGS", "KEYS")
-                }
-                found.append(
-                    (
-                        queue,
-                        record["offset"],
-                        record.get("key"),
-                        record.get("tag"),
-                        record["body"],
-                        sorted(props.items()),
-                    )
-                )
+                props = sorted(item for item in record["props"].items() if item[0] in COMPARED)
+                found.append((queue, record["offset"], record["body"], props))
             place = got["next"]
     hand.do("stop-puller", name=name)
     return found

@@ -13,6 +13,7 @@ final class Asking {
 
     void register(Map<String, Hand.Deed> deeds) {
         deeds.put("create-topic", this::createTopic);
+        deeds.put("await-route", command -> awaitRoute(command.text("topic"), (int) command.number("brokers", 1)));
         deeds.put("query", command -> Pulling.records(admin().queryMessage(command.text("topic"), command.text("key"),
             (int) command.number("most", 64), command.number("begin", 0), command.number("end", Long.MAX_VALUE)).getMessageList()));
         deeds.put("view", command -> Listening.record(admin().viewMessage(command.text("topic"), command.text("msgId"))));
@@ -42,13 +43,17 @@ final class Asking {
         for (String address : addresses) {
             admin().createAndUpdateTopicConfig(address, new TopicConfig(topic, queues, queues, (int) command.number("perm", 6)));
         }
+        return awaitRoute(topic, addresses.length);
+    }
+
+    Object awaitRoute(String topic, int brokers) throws InterruptedException {
         boolean known = Hand.await(() -> {
             try {
-                return admin().examineTopicRouteInfo(topic).getQueueDatas().size() == addresses.length;
+                return admin().examineTopicRouteInfo(topic).getQueueDatas().size() == brokers;
             } catch (Exception notYet) {
                 return false;
             }
-        }, 20000);
+        }, 40000);
         if (!known) {
             throw new IllegalStateException("the NameServer has no route of " + topic);
         }

@@ -37,6 +37,7 @@ public final class Hand {
         new Listening().register(DEEDS);
         new Pulling().register(DEEDS);
         new Asking().register(DEEDS);
+        new Tools().register(DEEDS);
         ExecutorService workers = Executors.newCachedThreadPool();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
