@@ -193,3 +193,12 @@ async def test_delays_work_under_sync_flush(make_node: Any) -> None:
     await node.clock.advance(1.2)
     await node.eventually(lambda: node.broker.store.max_offset("orders", 0) == 1)
     assert await bodies(node) == [b"safe"]
+
+
+async def test_a_slave_delivers_nothing_by_itself(make_node: Any) -> None:
+    node = await make_node()
+    await node.client.send("orders", properties=delay(1))
+    await node.client.send("orders", properties="TIMER_DELAY_SEC\x012\x02")
+    await node.restart(brokerRole="SLAVE", brokerId="1")
+    await node.clock.advance(60)
+    assert node.broker.store.max_offset("orders", 0) == 0

@@ -20,6 +20,7 @@ SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+SLAVE = "SLAVE"  # a brokerRole: takes what its master has, and delivers nothing by itself
 
 SYSTEM_TOPICS = frozenset(
     {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.config import BrokerConfig
-from arrowmq.broker.names import is_retry_or_dlq
+from arrowmq.broker.names import SLAVE, is_retry_or_dlq
 from arrowmq.broker.rewrite import MessagePath, PutRefused
 from arrowmq.broker.send import peer_address
 from arrowmq.broker.topics import Topics
@@ -41,7 +41,7 @@ class RecallService:
             raise Refused(
                 ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: recallMessageEnable is false here"
             )
-        if self.config.broker_role == "SLAVE":
+        if self.config.broker_role == SLAVE:
             raise Refused(
                 ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available: it is a slave"
             )

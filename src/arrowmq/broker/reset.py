@@ -13,6 +13,7 @@ import logging
 from arrowmq.broker.clients import ClientChannel, Clients
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.groups import SubscriptionGroups
+from arrowmq.broker.names import SLAVE
 from arrowmq.broker.offsets import ConsumerOffsets
 from arrowmq.broker.remarks import NOT_SET
 from arrowmq.broker.topics import Topics
@@ -83,7 +84,7 @@ class ResetService:
     # On the server
 
     def _reset_here(self, request: ResetOffset) -> Answer:
-        if self.config.broker_role == "SLAVE":
+        if self.config.broker_role == SLAVE:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         topic = self.topics.get(request.topic)
         if topic is None:

@@ -17,7 +17,7 @@ import msgspec
 from arrowmq.broker.background import Background
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.delivery import HOPELESS, STORED, Poisoned, delivered_copy, is_delivered, make_known
-from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC
+from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
 from arrowmq.broker.topics import Topics
 from arrowmq.broker.versions import next_version
@@ -76,7 +76,7 @@ class DelayLevels:
         self.file = file
         self.background = background
         self.clock = clock
-        self.version_step = config.delay_offset_update_version_step
+        self.is_slave = config.broker_role == SLAVE
         self.persist_interval_s = config.flush_delay_offset_interval / 1000
         delays = parse_delay_levels(config.message_delay_level)
         self.levels = [Level(number, delay_ms) for number, delay_ms in enumerate(delays, 1)]
@@ -136,6 +136,8 @@ class DelayLevels:
             level.offset = min(max(offsets.get(level.number, 0), lowest), highest)
 
     def start(self) -> None:
+        if self.is_slave:
+            return  # what is due there, the master delivers, and the copy comes with its log
         self._is_running = True
         self.background.every(
             "persist delay offsets", self.persist_interval_s, self.persist_if_changed, first_s=FIRST_PERSIST_S

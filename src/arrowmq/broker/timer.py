@@ -20,7 +20,7 @@ from pathlib import Path
 from arrowmq.broker.background import Background
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.delivery import HOPELESS, STORED, Poisoned, delivered_copy, is_delivered, make_known
-from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE, TIMER_TOPIC
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
 from arrowmq.broker.timer_files import (
     DELETE,
@@ -206,6 +206,8 @@ class TimerMessages:
         return self.store.min_offset(TIMER_TOPIC, QUEUE), self.store.max_offset(TIMER_TOPIC, QUEUE)
 
     def start(self) -> None:
+        if self.config.broker_role == SLAVE:
+            return  # what is due there, the master delivers, and the copy comes with its log
         self._is_running = True
         if self.queue_offset < self._bounds()[1] or self.log.end > 0:
             self._arm(0)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.delivery import STORED, make_known
-from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SLAVE
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
 from arrowmq.broker.stats import BrokerStats
 from arrowmq.broker.topics import Topics
@@ -114,7 +114,7 @@ class TransactionService:
 
     @handles(RequestCode.END_TRANSACTION)
     def end_transaction(self, request: EndTransaction, call: Call) -> Answer | Awaitable[Answer]:
-        if self.config.broker_role == "SLAVE":
+        if self.config.broker_role == SLAVE:
             raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions: ask its master")
         wanted = ENDS.get(request.commit_or_rollback)
         if wanted is None:

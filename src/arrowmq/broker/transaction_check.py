@@ -15,7 +15,7 @@ from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
 from arrowmq.broker.clients import Clients
 from arrowmq.broker.config import BrokerConfig
-from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SLAVE
 from arrowmq.broker.topics import Topics
 from arrowmq.broker.transaction import immunity_ms
 from arrowmq.broker.transaction_log import HALF_QUEUE, NotStored, TransactionLog, transaction_id
@@ -59,6 +59,8 @@ class TransactionChecks:
 
     async def round(self) -> None:
         """Goes through what is open now; what comes meanwhile is for the next round."""
+        if self.config.broker_role == SLAVE:
+            return
         transactions = self.transactions
         began_ms = self.clock.now_ms()
         end = self.store.max_offset(HALF_TOPIC, HALF_QUEUE)
