@@ -61,9 +61,21 @@ async def test_a_broker_is_in_every_route_when_it_has_started_and_in_none_when_i
 
 async def test_a_new_topic_is_in_the_routes_at_once(make_node: Any, servers: list[NameServer]) -> None:
     node = await make_node(namesrvAddr=";".join(f"127.0.0.1:{server.port}" for server in servers))
-    await node.client.send("orders")
+    await node.client.ask(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    )
     for server in servers:
         await has_route(node, server, "orders")
+
+
+async def test_a_topic_made_by_a_message_is_in_the_routes_when_the_sender_is_answered(
+    make_node: Any, servers: list[NameServer]
+) -> None:
+    """A consumer started then would not ask again for half a minute."""
+    node = await make_node(namesrvAddr=";".join(f"127.0.0.1:{server.port}" for server in servers))
+    await node.client.send("orders")
+    for server in servers:
+        assert await route(node, server, "orders") is not None
 
 
 async def test_a_name_server_that_was_away_is_told_everything_when_it_is_back(make_node: Any, tmp_path: Path) -> None:

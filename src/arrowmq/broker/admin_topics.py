@@ -50,7 +50,7 @@ class TopicAdmin:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
         self._check(wanted, changes)
         self._update(wanted, changes)
-        await self.topics.saved()
+        await self._settled()
         return Answer(remark=NOT_SET)
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
@@ -64,8 +64,13 @@ class TopicAdmin:
             self._check(topic, change)
         for topic, change in zip(wanted, changes, strict=True):
             self._update(topic, change)
-        await self.topics.saved()
+        await self._settled()
         return Answer()
+
+    async def _settled(self) -> None:
+        """Returns when a change is on disk and in the routes: whoever asked for it relies on both next."""
+        await self.topics.saved()
+        await self.broker.registration.settled()
 
     def _check(self, wanted: TopicConfig, changes: dict[str, str]) -> None:
         topic = wanted.topic_name

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 SHORTEST_PERIOD_MS = 10_000
 LONGEST_PERIOD_MS = 60_000
 UNREGISTER_TIMEOUT_S = 3.0
+SETTLE_S = 1.0
 
 
 class NameServer:
@@ -87,6 +88,12 @@ class Registration:
             name_server.needs_all = True
             turns.append(self._tell(name_server))
         await asyncio.gather(*turns, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Returns when every NameServer knows of all changes up to now, or has not answered for a moment."""
+        turns = [each.turn for each in self.name_servers if each.turn is not None and not each.turn.done()]
+        if turns:
+            await asyncio.wait(turns, timeout=SETTLE_S)
 
     def topics_changed(self, changed: list[TopicConfig]) -> None:
         """New or altered topics go out alone; without names (a topic was deleted) everything does."""

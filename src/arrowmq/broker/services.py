@@ -65,7 +65,15 @@ class Persists(Protocol):
 
 
 def build_services(broker: Broker) -> list[object]:
-    sends = SendService(broker.config, broker.address, broker.topics, broker.path, broker.stats, broker.clock)
+    sends = SendService(
+        broker.config,
+        broker.address,
+        broker.topics,
+        broker.path,
+        broker.stats,
+        broker.clock,
+        broker.registration.settled,
+    )
     return [
         sends,
         *_message_kinds(broker, sends),
