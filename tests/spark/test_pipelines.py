@@ -53,7 +53,7 @@ def test_a_time_range_of_a_store_is_replayed(spark: Any, server: Server, golden:
         work=str(tmp_path), rate=10_000, since="2020-01-01 00:00:00",
     )  # fmt: skip
     assert len(wanted) == done.rows
-    assert sorted(message["keys"].split()[0] for message in wanted if "keys" in message) == sorted(
+    assert sorted(message["keys"].split()[0] for message in wanted if message["keys"]) == sorted(
         row["keys"][0] for row in count(spark, server, "FromStore") if row["keys"]
     )
 

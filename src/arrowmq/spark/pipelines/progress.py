@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 T = TypeVar("T")
 POLL_S = 0.5
+COUNTED = "counted"
 
 
 class Display:
@@ -75,10 +76,17 @@ class Display:
         return outcome[0]
 
 
+def counted(frame: Any) -> Any:
+    """The same rows, counted as they pass: a stream that filters reads more than it writes."""
+    from pyspark.sql import functions
+
+    return frame.observe(COUNTED, functions.count(functions.lit(1)).alias("rows"))
+
+
 def _standing(query: Any) -> tuple[int, int, float]:
     """Rows of this run, messages still to come, and the rate of the last batch."""
     seen = list(query.recentProgress)
-    rows = sum(progress["numInputRows"] for progress in seen)
+    rows = sum(_rows(progress) for progress in seen)
     if not seen:
         return 0, 0, 0.0
     last = seen[-1]
@@ -86,6 +94,11 @@ def _standing(query: Any) -> tuple[int, int, float]:
     for source in last["sources"]:
         behind += max(0, _sum(source.get("latestOffset")) - _sum(source.get("endOffset")))
     return rows, behind, float(last.get("processedRowsPerSecond") or 0.0)
+
+
+def _rows(progress: Any) -> int:
+    passed = (progress["observedMetrics"] or {}).get(COUNTED)
+    return int(progress["numInputRows"] if passed is None else passed["rows"])
 
 
 def _sum(offsets: Any) -> int:

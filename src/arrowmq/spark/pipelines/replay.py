@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arrowmq.spark.pipelines.progress import Display
+from arrowmq.spark.pipelines.progress import Display, counted
 from arrowmq.wire.properties import RESERVED
 
 ORIGIN = "REPLAYED_FROM"
@@ -59,7 +59,7 @@ def replay(
         data = f"{archive}/data" if Path(f"{archive}/data").exists() else archive
         frames = _chosen(_stream(spark, data, archive_format), from_topic, since, until, where)
     # One task: the rate is then the rate of all, and a queue's messages keep their order.
-    rows = messages_again(frames, topic).coalesce(1)
+    rows = counted(messages_again(frames, topic)).coalesce(1)
     writer = rows.writeStream.format("arrowmq").option("namesrv", namesrv).option("delivery", delivery)
     if rate is not None:
         writer = writer.option("rate", rate)
