@@ -18,8 +18,8 @@ from arrowmq.client.allocation import (
 )
 from arrowmq.wire.message import MessageQueue
 
-#  What the strategies of the Java client 5.5.0 gave for these numbers of queues and members: by member, the positions of
-#  its queues in the sorted list.
+#  What the strategies of the Java client 5.5.0 gave for these numbers of queues and members: by member, the positions
+#  of its queues in the sorted list.
 JAVA_S = [
     (8, 3, "AVG", "0,1,2 3,4,5 6,7"),
     (8, 3, "AVG_BY_CIRCLE", "0,3,6 1,4,7 2,5"),
