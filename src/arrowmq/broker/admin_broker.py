@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import os
 from typing import TYPE_CHECKING
 
 from arrowmq.broker import names
@@ -90,8 +90,8 @@ class BrokerAdmin:
     def _runtime(self) -> dict[str, str]:
         broker, stats, store = self.broker, self.broker.stats, self.broker.store
         now_ms = broker.clock.now_ms()
-        disk = shutil.disk_usage(broker.root)
-        ratio = f"{disk.used / disk.total:.2f}"
+        disk = os.statvfs(broker.root)
+        ratio = f"{_used_percent(disk) / 100:.2f}"
         found, missed = stats.rates(stats.gets_found), stats.rates(stats.gets_missed)
         table = {
             "bootTimestamp": str(broker.boot_ms),
@@ -108,17 +108,19 @@ class BrokerAdmin:
             "putMessageFailedTimes": str(stats.failed_puts),
             "putMessageSizeTotal": str(stats.put_bytes),
             "putMessageAverageSize": str(stats.put_bytes / stats.puts.total if stats.puts.total else 0.0),
-            "msgPutTotalTodayNow": str(stats.puts.total),
-            "msgGetTotalTodayNow": str(stats.messages_got.total),
-            "msgPutTotalTodayMorning": str(stats.morning(stats.puts, 0)),
-            "msgPutTotalYesterdayMorning": str(stats.morning(stats.puts, 1)),
-            "msgGetTotalTodayMorning": str(stats.morning(stats.messages_got, 0)),
-            "msgGetTotalYesterdayMorning": str(stats.morning(stats.messages_got, 1)),
+            # The messages of users: what the broker itself writes and reads, and probes of its topics, do not count.
+            "msgPutTotalTodayNow": str(stats.user_puts.total),
+            "msgGetTotalTodayNow": str(stats.user_gets.total),
+            "msgPutTotalTodayMorning": str(stats.morning(stats.user_puts, 0)),
+            "msgPutTotalYesterdayMorning": str(stats.morning(stats.user_puts, 1)),
+            "msgGetTotalTodayMorning": str(stats.morning(stats.user_gets, 0)),
+            "msgGetTotalYesterdayMorning": str(stats.morning(stats.user_gets, 1)),
             "commitLogMinOffset": str(store.min_physical_offset),
             "commitLogMaxOffset": str(store.appended),
             "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{store.config.store_path_commit_log or store.root / 'commitlog'}": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {disk.total / 2**30:.1f} GiB, Free : {disk.free / 2**30:.1f} GiB.",
+            "commitLogDirCapacity": _capacity(disk),
             "remainHowManyDataToFlush": f"{store.appended - store.flushed_position} B",
             "earliestMessageTimeStamp": str(store.earliest_time()),
             "startAcceptSendRequestTimeStamp": str(self.config.start_accept_send_request_time_stamp),
@@ -148,6 +150,8 @@ class BrokerAdmin:
         table["sendThreadPoolQueueCapacity"] = str(self.config.send_thread_pool_queue_capacity)
         table["pullThreadPoolQueueCapacity"] = str(self.config.pull_thread_pool_queue_capacity)
         table["queryThreadPoolQueueCapacity"] = str(self.config.query_thread_pool_queue_capacity)
+        for pool in ("ack", "litePull", "EndTransaction"):
+            table[f"{pool}ThreadPoolQueueCapacity"] = str(self.config.pull_thread_pool_queue_capacity)
         for report in broker.runtime_reports:
             table.update(report())
         return table
@@ -207,6 +211,17 @@ def _duration(elapsed_ms: int) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _used_percent(disk: os.statvfs_result) -> int:
+    """As `df` counts: what is reserved for root is neither used nor free to us. Rounded up, as Apache does."""
+    used = disk.f_blocks - disk.f_bfree
+    return -(-used * 100 // max(1, used + disk.f_bavail))
+
+
+def _capacity(disk: os.statvfs_result) -> str:
+    total, free = (blocks * disk.f_frsize / 2**30 for blocks in (disk.f_blocks, disk.f_bfree))
+    return f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."
 
 
 def _numbers(values: list[float]) -> str:

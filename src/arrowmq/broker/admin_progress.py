@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from arrowmq.broker.remarks import NOT_SET
 from arrowmq.broker.stats import GROUP_GET_NUMS, TOPIC_PUT_NUMS
 from arrowmq.broker.subscriptions import compiled
+from arrowmq.filter import is_tag_type
 from arrowmq.remoting.handlers import Answer, Refused, handles
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import (
@@ -173,11 +174,10 @@ class ProgressAdmin:
         if request.consumer_group:
             body.subscription_data = self._subscription(request.consumer_group, name)
             if body.subscription_data is None:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"{request.consumer_group}@{name} is not online: its filter is known only while it is",
-                )
-            matches = compiled(body.subscription_data.expression_type, body.subscription_data.sub_string)
+                body.filter_data = f"{request.consumer_group}@{name} is not online!"
+            else:
+                body.filter_data = _filter_data(body.subscription_data, request.consumer_group)
+                matches = compiled(body.subscription_data.expression_type, body.subscription_data.sub_string)
         for entry in self.store.entries(name, queue_id, request.index, request.count):
             passes = matches is None or matches.matches_entry(entry.tags_code)
             record = self.store.record_bytes_at(entry.physical_offset)
@@ -188,7 +188,7 @@ class ProgressAdmin:
                     physic_offset=entry.physical_offset,
                     physic_size=entry.size,
                     tags_code=entry.tags_code,
-                    eval=bool(request.consumer_group) and passes,
+                    eval=matches is not None and passes,
                 )
             )
         return Answer(body=fastjson.dumps(body), remark=NOT_SET)
@@ -196,3 +196,17 @@ class ProgressAdmin:
     def _subscription(self, group: str, topic: str) -> SubscriptionData | None:
         online = self.broker.clients.consumers.get(group)
         return None if online is None else online.subscriptions.get(topic)
+
+
+def _filter_data(subscription: SubscriptionData, group: str) -> str:
+    """What is known of a SQL92 filter, as text; a subscription to tags has none."""
+    if is_tag_type(subscription.expression_type):
+        return "null"
+    known = {
+        "topic": subscription.topic,
+        "consumerGroup": group,
+        "expression": subscription.sub_string,
+        "expressionType": subscription.expression_type,
+        "clientVersion": subscription.sub_version,
+    }
+    return fastjson.dumps(known).decode()

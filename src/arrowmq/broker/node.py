@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
+from arrowmq.broker import names
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
 from arrowmq.broker.clients import SWEEP_S, Clients
@@ -62,7 +65,7 @@ class Broker:
         self.clients = Clients(config, clock, self._wants_notice)
         self.subscriptions = Subscriptions(config, self.groups, self.clients)
         self.locks = QueueLocks(clock)
-        self.stats = BrokerStats(clock, config.broker_cluster_name)
+        self.stats = BrokerStats(clock, config.broker_cluster_name, partial(names.is_system_topic, config=config))
         self.background = Background(clock)
         self.longpoll = LongPoll(clock, self._watch)
         # What other capabilities add to GET_BROKER_RUNTIME_INFO
@@ -96,6 +99,8 @@ class Broker:
             "listenPort": str(self.address.port),
             "haListenPort": str(self.config.ha_port),
             "storePathRootDir": str(self.root),
+            # What mqadmin exportMetrics takes for the number of processors.
+            "clientCallbackExecutorThreads": str(os.cpu_count() or 1),
         }
         return dict(sorted({**self.config.properties(), **store, **found}.items()))
 

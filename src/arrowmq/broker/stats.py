@@ -109,8 +109,10 @@ def _forget(samples: list[Sample], before_ms: int) -> None:
 class BrokerStats:
     SAMPLE_S = 10.0
 
-    def __init__(self, clock: Clock, cluster: str) -> None:
+    def __init__(self, clock: Clock, cluster: str, is_system: Callable[[str], bool]) -> None:
         self.clock = clock
+        self._is_system = is_system
+        self._system: dict[str, bool] = {}  # what was asked before
         self.cluster = cluster
         self.items: dict[str, dict[str, Item]] = {name: {} for name in NAMES}
         now_ms = clock.now_ms()
@@ -118,6 +120,8 @@ class BrokerStats:
         self.gets_found = Item(now_ms)
         self.gets_missed = Item(now_ms)
         self.messages_got = Item(now_ms)
+        self.user_puts = Item(now_ms)  # without the topics of the system, as dashboards show a broker's day
+        self.user_gets = Item(now_ms)
         self.put_bytes = 0
         self.failed_puts = 0
         # What counts by itself and is asked when somebody reads: called to hand in what it has counted
@@ -131,6 +135,12 @@ class BrokerStats:
         item.total += amount
         item.times += times
 
+    def _is_of_users(self, topic: str) -> bool:
+        known = self._system.get(topic)
+        if known is None:
+            known = self._system[topic] = self._is_system(topic)
+        return not known
+
     def put(self, topic: str, queue_id: int, count: int, size: int) -> None:
         queue = f"{topic}@{queue_id}"
         self.add(TOPIC_PUT_NUMS, topic, count)
@@ -139,6 +149,8 @@ class BrokerStats:
         self.add(QUEUE_PUT_SIZE, queue, size)
         self.add(BROKER_PUT_NUMS, self.cluster, count)
         self.puts.add(count)
+        if self._is_of_users(topic):
+            self.user_puts.add(count)
         self.put_bytes += size
 
     def put_failed(self) -> None:
@@ -154,6 +166,8 @@ class BrokerStats:
         self.add(BROKER_GET_NUMS, self.cluster, count, times)
         self.gets_found.add(times)
         self.messages_got.add(count)
+        if self._is_of_users(topic):
+            self.user_gets.add(count)
 
     def get_missed(self) -> None:
         self.gets_missed.add(1)
@@ -166,7 +180,7 @@ class BrokerStats:
     def sample(self) -> None:
         self.gather()
         now_ms = self.clock.now_ms()
-        for item in (self.puts, self.gets_found, self.gets_missed, self.messages_got):
+        for item in (self.puts, self.gets_found, self.gets_missed, self.messages_got, self.user_puts, self.user_gets):
             item.sample(now_ms)
         for items in self.items.values():
             for item in items.values():
@@ -194,6 +208,7 @@ class BrokerStats:
         return before[-1] if before else 0
 
     def forget_topic(self, topic: str) -> None:
+        self._system.pop(topic, None)
         for items in self.items.values():
             for key in [key for key in items if key.partition("@")[0] == topic]:
                 del items[key]
