@@ -73,7 +73,7 @@ class QueueLocks:
         while True:
             all_held = all(pulled.lock is Lock.HELD for pulled in member.pulled.values())
             await self._session.clock.sleep(RENEW_INTERVAL_S if all_held else RENEW_SOON_S)
-            await self.renew(member)
+            await self._session.guarded(lambda: self.renew(member), RENEW_INTERVAL_S)
 
     async def renew(self, member: GroupMember) -> None:
         queues = list(member.pulled)

@@ -29,6 +29,7 @@ from arrowmq.client.subscription import SQL92, Subscription
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import CheckClientConfig, ConsumerData, ConsumerIdList
 from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.errors import WireError
 from arrowmq.wire.frame import Command
 from arrowmq.wire.message import MessageQueue
 
@@ -196,7 +197,7 @@ class GroupMember:
             await self._sleep_or_wake(soon_s if self._is_unbalanced else REBALANCE_INTERVAL_S)
             self._wake.clear()
             if not self.is_suspended:
-                await self.rebalance()
+                await self.session.guarded(self.rebalance, REBALANCE_INTERVAL_S)
 
     async def _sleep_or_wake(self, wait_s: float) -> None:
         timer = self.session.clock.call_later(wait_s, self._wake.set)
@@ -213,7 +214,7 @@ class GroupMember:
             for topic in list(self.subscriptions):
                 try:
                     mine = await self._share_of(topic)
-                except ArrowMQError as error:
+                except (ArrowMQError, WireError) as error:
                     log.warning("dividing the queues of %s for %s: %s", topic, self.group, error)
                     mine = None
                 if mine is None:
@@ -362,7 +363,7 @@ class GroupMember:
     async def _commit_loop(self) -> None:
         while True:
             await self.session.clock.sleep(self.membership.commit_interval_s)
-            await self.commit()
+            await self.session.guarded(self.commit, self.membership.commit_interval_s)
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Somebody set the group's offsets: forget what is held of these queues and begin them anew."""

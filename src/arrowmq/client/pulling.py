@@ -182,7 +182,7 @@ class PulledQueue:
                 continue
             try:
                 pause_s = await self._pull()
-            except (ArrowMQError, WireError) as error:
+            except (ArrowMQError, WireError, KeyError, ValueError) as error:  # the last two: an answer without sense
                 pause_s = PAUSE_AFTER_ERROR_S
                 self.member.pull_failed(self, error)
                 if isinstance(error, Unreachable):

@@ -135,10 +135,16 @@ class Session:
     async def _every(self, interval_s: float, job: Callable[[], Awaitable[object]]) -> None:
         while True:
             await self.clock.sleep(interval_s)
-            try:
-                await job()
-            except ArrowMQError as error:
-                log.warning("%s", error)
+            await self.guarded(job, interval_s)
+
+    async def guarded(self, job: Callable[[], Awaitable[object]], again_s: float) -> None:
+        """One turn of work that repeats: whatever goes wrong in it is told, and the next turn comes all the same."""
+        try:
+            await job()
+        except ArrowMQError as error:
+            log.warning("%s", error)
+        except Exception:
+            log.exception("background work of %s failed; it is done again in %g s", self.client_id, again_s)
 
     # -- requests
 
