@@ -70,7 +70,7 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 "By topic and group.",
                 [
                     (
-                        'sum by (consumer_group, topic) (rate(rocketmq_messages_out_total{HERE,is_system="false"}[1m]))',
+                        'sum by (consumer_group, topic)(rate(rocketmq_messages_out_total{HERE,is_system="false"}[1m]))',
                         "{{consumer_group}} {{topic}}",
                     )
                 ],
