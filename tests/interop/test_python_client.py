@@ -122,3 +122,28 @@ def test_two_python_and_two_java_members_share_a_group_like_four(
         until(lambda: sum(len(each.assignment) for each in python) == 8)
         python[0].close()
         until(lambda: len(python[1].assignment) == 8)
+
+
+@pytest.mark.parametrize("flavour", ["java-5.5-json", "go"])
+def test_every_kind_of_message_that_python_sends_is_read(
+    flavour: str, cluster: Target, hand_of: HandOf, scene: Scene
+) -> None:
+    topic = scene.topic()
+    with arrowmq.sync.Producer(cluster.namesrv, group=scene.name("p"), batching=True) as producer:
+        with producer.transaction(topic, b"committed", keys=["committed"]):
+            pass
+        with pytest.raises(ZeroDivisionError), producer.transaction(topic, b"rolled back", keys=["rolled-back"]):
+            raise ZeroDivisionError
+        producer.send(topic, b"level", keys=["level"], delay_level=1)
+        producer.send(topic, b"timer", keys=["timer"], delay=1)
+        producer.send_oneway(topic, b"oneway", keys=["oneway"])
+        gathered = [producer.submit(topic, b"gathered", keys=[f"gathered-{n}"]) for n in range(5)]
+        ordered = [producer.send(topic, b"%d" % n, keys=[f"ordered-{n}"], order_key="same") for n in range(5)]
+        assert all(each.result() for each in gathered)
+    expected = {"committed", "level", "timer", "oneway"}
+    expected |= {f"{kind}-{n}" for kind in ("gathered", "ordered") for n in range(5)}
+    seen = scene.listener(hand_of(flavour), topic).quiet(len(expected))
+    assert sorted(expected) == sorted(record["key"] for record in seen)
+    in_order = sorted((record["offset"], record["key"]) for record in seen if record["key"].startswith("ordered"))
+    assert [f"ordered-{n}" for n in range(5)] == [key for _, key in in_order]
+    assert 1 == len({receipt.queue_id for receipt in ordered})
