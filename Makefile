@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit twins asan interop bench bench-quick bench-peers bench-spark spark-soak clean
+.PHONY: help setup native demo test check unit twins asan interop bench bench-quick bench-peers bench-growth bench-spark spark-soak clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -45,6 +45,9 @@ bench-quick: setup  ## the same in under five minutes
 
 bench-peers: setup  ## ArrowMQ beside Kafka, NATS JetStream and Redis streams
 	$(BIN)/python -m benchmarks.peers
+
+bench-growth: setup  ## how the cost of a message grows with topics, connections and sizes
+	$(BIN)/python -m benchmarks.growth
 
 bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka
 	@tools/java

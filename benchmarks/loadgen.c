@@ -6,7 +6,8 @@
  *
  * `send` ends after SECONDS or COUNT messages, whichever comes first (0: no limit). `pull` reads COUNT messages from the
  * start of each queue, one connection a queue. `latency` sends at a steady rate and consumes by long polling; a message
- * carries the time it was due, so a late sender counts against the broker as a user would. One line of JSON is printed. */
+ * carries the time it was due, so a late sender counts against the broker as a user would. One line of JSON is printed.
+ * With LOADGEN_TOPICS=N in the environment `send` goes to TOPIC-0 … TOPIC-(N-1) in turn. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,7 +33,7 @@ struct connection {
 };
 
 static const char *topic;
-static int binary, batch_size = 1, body_size, queues;
+static int binary, batch_size = 1, body_size, queues, topics = 1;
 static uint32_t opaque = 1000000000u;
 static uint64_t sent, answered, failed, unique;
 static int64_t samples[SAMPLES];
@@ -152,7 +153,9 @@ static void add_send(struct connection *connection, int queue) {
     size_t size = body_size;
     begin_header(&header, batch_size > 1 ? SEND_BATCH : SEND);
     field(&header, "a", "loadgen");
-    field(&header, "b", topic);
+    char name[128];
+    if (topics > 1) snprintf(name, sizeof name, "%s-%d", topic, (int)(sent / batch_size % topics));
+    field(&header, "b", topics > 1 ? name : topic);
     field(&header, "c", "TBW102");
     field(&header, "d", "8");
     number(&header, "e", queue);
@@ -263,6 +266,7 @@ static int run_send(char **a) {
     const char *host = a[2];
     int port = atoi(a[3]), count = atoi(a[6]), inflight = atoi(a[7]);
     topic = a[4], queues = atoi(a[5]), body_size = atoi(a[8]);
+    if (getenv("LOADGEN_TOPICS")) topics = atoi(getenv("LOADGEN_TOPICS"));
     double seconds = atof(a[9]);
     uint64_t limit = strtoull(a[10], NULL, 10);
     binary = !strcmp(a[11], "binary"), batch_size = atoi(a[12]);

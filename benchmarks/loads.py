@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -79,13 +80,14 @@ def metrics(messages: int, seconds: float, cpu_s: float) -> Metrics:
     return {"rate": messages / seconds, "cpu_us": cpu_s / max(messages, 1) * 1e6, "messages": messages}
 
 
-def raw(system: System, *arguments: object) -> tuple[dict[str, Any], float]:
+def raw(system: System, *arguments: object, **environment: str) -> tuple[dict[str, Any], float]:
     """Runs the load generator; gives what it says and the CPU seconds that the broker used meanwhile."""
     mode, *rest = arguments
     host, _, port = system.address.rpartition(":")
     command = [str(native.program("loadgen")), str(mode), host, port, *map(str, rest)]
     before = system.broker.cpu_seconds()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=env)
     after = system.broker.cpu_seconds()
     if done.returncode or not done.stdout:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
@@ -104,8 +106,10 @@ def raw_send(
     count: int = 0,
     header: str = "binary",
     batch: int = 1,
+    topics: int = 1,
 ) -> Metrics:
-    said, cpu = raw(system, "send", topic, QUEUES, connections, inflight, size, seconds, count, header, batch)
+    words = ("send", topic, QUEUES, connections, inflight, size, seconds, count, header, batch)
+    said, cpu = raw(system, *words, LOADGEN_TOPICS=str(topics))
     return {**metrics(said["sent"], said["seconds"], cpu), "refused": said["failed"]}
 
 
