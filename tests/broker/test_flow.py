@@ -39,7 +39,7 @@ async def test_a_disk_that_lags_behind_is_the_reason(make_node: Any, monkeypatch
 
 
 async def test_a_store_that_cannot_write_is_the_reason(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node.broker.store, "why_not_writable", lambda: "the disk is 91 % full")
+    monkeypatch.setattr(node.broker.store.retention, "disk_full_reason", "the disk is 91 % full")
     answer = await node.client.send("orders")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "91 % full" in (answer.remark or "")
