@@ -45,7 +45,7 @@ def test_letters_that_pass_the_filter_are_sent_again(command: Command, group: st
     assert {"0": 2, "1": 1, "2": 2} == {body: bodies.count(body) for body in bodies}
     one = command.json("dead-letters", "resend", group, "--id", planned["letters"][0]["msgId"], "--yes")
     assert 1 == len(one["sent"])
-    assert "1 messages are sent again" in command("dead-letters", "resend", group, "--limit", "1", "--yes")
+    assert "sent again: 1 message" in command("dead-letters", "resend", group, "--limit", "1", "--yes")
 
 
 def test_mistakes_about_dead_letters_are_sentences(command: Command, group: str) -> None:

@@ -268,8 +268,8 @@ def test_messages_that_nobody_consumes_and_dead_letters(doctor: Doctor) -> None:
         next(iter(consumer)).nack(delay_level=-1)
     code, found = doctor.examine()
     assert (1, {"nobody-consumes", "dead-letters"}) == (code, set(found))
-    assert "1 messages wait for it" in found["nobody-consumes"]["what"]
-    assert "1 dead letters" in found["dead-letters"]["what"]
+    assert "1 message wait for it" in found["nobody-consumes"]["what"]
+    assert "1 dead letter," in found["dead-letters"]["what"]
 
 
 def test_a_group_that_may_not_consume(doctor: Doctor) -> None:
@@ -296,6 +296,6 @@ def test_findings_are_sentences_with_something_to_do(doctor: Doctor) -> None:
     result = doctor.command.run("doctor", "--watch", "0", columns=80)
     assert 1 == result.exit_code
     assert "warning: Topic orders on broker-a has no write permission" in result.stdout
-    assert "to do: `arrowmq topic update orders --perm rw`" in result.stdout
+    assert "  to do: `arrowmq topic update orders --perm rw`" in result.stdout
     assert "One finding needs you." in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80

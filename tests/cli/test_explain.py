@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,13 @@ from arrowmq import sync
 from arrowmq.testing import BrokerThread
 
 from .conftest import Command
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerThread]:
+    """One of its own: these tests move its clock."""
+    with BrokerThread(settings={"autoCreateTopicEnable": "false"}) as thread:
+        yield thread
 
 
 class Story:
@@ -114,7 +122,7 @@ def test_a_retried_message_tells_its_tries_and_the_dead_letter(
         assert "has not finished" in story.text("in retry")
         message.nack()
     story = explain(command, sent["msgId"], topic)
-    assert f"gave up after 2 tries: it is in %DLQ%{group}" in story.text("dead letter")
+    assert f"gave up after 2 failures: it is in %DLQ%{group}" in story.text("dead letter")
     order = ["born", "stored", "sent back", "retried", "dead letter"]
     assert order == [what for what in story.whats if what in order]
 

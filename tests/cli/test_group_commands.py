@@ -43,7 +43,7 @@ def test_a_group_is_created_listed_shown_and_deleted(command: Command, name: str
 def test_lag_is_what_has_not_been_consumed(command: Command, group: str) -> None:
     (row,) = [row for row in command.json("group", "list") if row["group"] == group]
     assert (2, 0, [group]) == (row["lag"], row["members"], row["topics"])
-    assert "lag: 2 messages in 1 queues" in command("group", "show", group, "--topic", group)
+    assert "lag: 2 messages in 1 queue" in command("group", "show", group, "--topic", group)
     (queue,) = command.json("offset", "show", group, "--topic", group)
     assert (5, 3, 2) == (queue["maxOffset"], queue["consumed"], queue["lag"])
     assert "lag: 2 messages" in command("offset", "show", group, "--topic", group)

@@ -11,6 +11,7 @@ from arrowmq.cli.group import member_rows, members_everywhere, subscription_rows
 from arrowmq.cli.link import Link, connected
 from arrowmq.cli.screen import Column
 from arrowmq.client.admin_inspect import each_of
+from arrowmq.client.names import RETRY_PREFIX
 
 
 @click.group("client")
@@ -40,9 +41,9 @@ async def list_clients(link: Link, group: str | None, role: str | None) -> None:
             Column("role", "ROLE"),
             Column("group", "GROUP"),
             Column("clientId", "CLIENT"),
-            Column("address", "ADDRESS"),
-            Column("language", "LANGUAGE"),
-            Column("version", "VERSION", is_number=True),
+            Column("address", "ADDRESS", is_extra=True),
+            Column("language", "LANGUAGE", is_extra=True),
+            Column("version", "VERSION", is_number=True, is_extra=True),
             Column("subscriptions", "SUBSCRIPTIONS", _subscription_text),
         ],
         rows,
@@ -50,7 +51,8 @@ async def list_clients(link: Link, group: str | None, role: str | None) -> None:
 
 
 def _subscription_text(found: list[dict[str, str]]) -> str:
-    return "\n".join(f"{each['topic']}: {each['expression']}" for each in found)
+    own = (each for each in found if not each["topic"].startswith(RETRY_PREFIX))  # everybody has that one
+    return "\n".join(f"{each['topic']}: {each['expression']}" for each in own)
 
 
 async def _consumers(link: Link, group: str | None) -> list[dict[str, Any]]:

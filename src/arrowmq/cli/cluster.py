@@ -43,11 +43,11 @@ async def show(link: Link, cluster: str | None) -> None:
                 Column("broker", "BROKER"),
                 Column("brokerId", "ID", is_number=True),
                 Column("address", "ADDRESS"),
-                Column("version", "VERSION"),
+                Column("version", "VERSION", is_extra=True),
                 Column("inPerSecond", "IN/s", lambda rate: f"{rate:.1f}", is_number=True),
                 Column("outPerSecond", "OUT/s", lambda rate: f"{rate:.1f}", is_number=True),
                 Column("diskRatio", "DISK", lambda ratio: f"{ratio:.0%}", is_number=True),
-                Column("started", "STARTED", second_text),
+                Column("started", "STARTED", second_text, is_extra=True),
             ],
             rows,
         )

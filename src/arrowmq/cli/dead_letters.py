@@ -14,7 +14,7 @@ import click
 from arrowmq.cli.complete import complete_group
 from arrowmq.cli.link import Failure, Link, confirm, connected, yes_option
 from arrowmq.cli.message_rows import message_row, show_message
-from arrowmq.cli.screen import TIME, Column, second_text, time_text
+from arrowmq.cli.screen import TIME, Column, counted, second_text, time_text
 from arrowmq.client import names
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.wire import properties as prop
@@ -28,7 +28,7 @@ LETTER_COLUMNS = [
     Column("reconsumeTimes", "TRIES", is_number=True),
     Column("tag", "TAG", is_extra=True),
     Column("keys", "KEYS", is_extra=True),
-    Column("body", "BODY", lambda body: body if len(body) <= 40 else body[:39] + "…", is_extra=True),
+    Column("body", "BODY", lambda body: body[:200].replace("\n", " "), is_cut=True, is_extra=True),
 ]
 
 
@@ -86,7 +86,7 @@ async def _list_of(link: Link, group: str, limit: int) -> None:
     else:
         link.screen.table(LETTER_COLUMNS, rows)
         more = f" (the first {limit}; --limit shows more)" if len(rows) == limit else ""
-        link.screen.say(f"{len(rows)} dead letter{'s' if len(rows) != 1 else ''}{more}")
+        link.screen.say(f"{counted(len(rows), 'dead letter')}{more}")
 
 
 @dead_letters_group.command("show", epilog="Example: arrowmq dead-letters show billing 7F0000010BB81B2A…")
@@ -157,16 +157,18 @@ async def resend(
         raise Failure(f"group {group} has no dead letter that fits; `arrowmq dead-letters list {group}` lists them")
     if not link.screen.as_json:
         link.screen.table(LETTER_COLUMNS, [_row(letter) for letter in chosen[:20]])
-        link.screen.say(f"{len(chosen)} dead letters{', the first 20 are shown' if len(chosen) > 20 else ''}")
+        link.screen.say(
+            f"{counted(len(chosen), 'dead letter')}{', the first 20 are shown' if len(chosen) > 20 else ''}"
+        )
     sent: list[dict[str, Any]] = []
     if not dry_run:
-        confirm(f"Send {len(chosen)} dead letters of {group} again?", is_sure)
+        confirm(f"Send {counted(len(chosen), 'dead letter')} of {group} again?", is_sure)
         sent = await _send_all(link, chosen, rate)
     if link.screen.as_json:
         wanted = [{"msgId": letter.msg_id, "origin": origin_of(letter)} for letter in chosen]
         link.screen.json({"group": group, "isDone": not dry_run, "letters": wanted, "sent": sent})
     else:
-        link.screen.say("Nothing was sent (--dry-run)." if dry_run else f"{len(sent)} messages are sent again")
+        link.screen.say("Nothing was sent (--dry-run)." if dry_run else f"sent again: {counted(len(sent), 'message')}")
 
 
 async def _send_all(link: Link, letters: list[ReceivedMessage], rate: float | None) -> list[dict[str, Any]]:

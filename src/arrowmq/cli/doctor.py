@@ -109,8 +109,8 @@ def _show(screen: Screen, found: dict[str, list[Finding]], verbose: bool) -> Non
         for finding in findings:
             count += finding.severity != NOTE
             screen.say("")
-            screen.say(f"{finding.severity}: {finding.what}", _STYLES[finding.severity])
-            screen.say(f"  to do: {finding.advice}")
+            screen.point(f"{finding.severity + ':':8}", finding.what, _STYLES[finding.severity])
+            screen.point("  to do:", finding.advice)
     screen.say("")
     if count:
         screen.say(f"{count} findings need you." if count > 1 else "One finding needs you.", "bold")

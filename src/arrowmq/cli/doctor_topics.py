@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from arrowmq.cli.doctor_facts import ERROR, NOTE, WARNING, Facts, Finding, GroupFacts
-from arrowmq.cli.screen import duration_text, time_text
+from arrowmq.cli.screen import counted, duration_text, time_text
 from arrowmq.client import names
 from arrowmq.wire.message import MessageQueue
 
@@ -179,7 +179,7 @@ def somebody_consumes(facts: Facts) -> list[Finding]:
         if lag and not group.members:
             oldest = max((each.last_timestamp for each in group.progress.values()), default=0)
             since = f", the last it consumed was stored {time_text(oldest)}" if oldest else ""
-            text = f"Nobody of group {group.name} is online, and {lag} messages wait for it{since}."
+            text = f"Nobody of group {group.name} is online, and {counted(lag, 'message')} wait for it{since}."
             advice = f"start its consumers; if it is not used any more, `arrowmq group delete {group.name}`"
             found.append(Finding(WARNING, "nobody-consumes", text, advice))
     return found
@@ -194,19 +194,26 @@ def queues_move(facts: Facts) -> list[Finding]:
     found = []
     for group in facts.groups:
         for member in group.members:
-            for queue, held in sorted(member.held.items()):
-                later = member.held_later.get(queue)
-                if held.count and later is not None and later.count and later.first_offset == held.first_offset:
-                    text = (
-                        f"{_queue_text(queue)} is stuck in group {group.name}: {member.client_id} has {later.count} "
-                        f"messages in hand and did not finish the one at offset {held.first_offset} while watched for "
-                        f"{duration_text(facts.watched_s * 1000)}; the group's offset cannot move past it."
-                    )
-                    advice = (
-                        "its listener hangs, is slow, or never acknowledges that message: look at that client "
-                        f"(`arrowmq message tail {queue.topic} --from begin` shows what it got)"
-                    )
-                    found.append(Finding(WARNING, "queue-stuck", text, advice))
+            stuck = [
+                (queue, held.first_offset)
+                for queue, held in sorted(member.held.items())
+                if held.count and (later := member.held_later.get(queue)) is not None
+                if later.count and later.first_offset == held.first_offset
+            ]
+            if not stuck:
+                continue
+            (queue, offset), others = stuck[0], len(stuck) - 1
+            more = f" (and {counted(others, 'other queue')} likewise)" if others else ""
+            text = (
+                f"{_queue_text(queue)} is stuck in group {group.name}: {member.client_id} has the message at offset "
+                f"{offset} in hand and did not finish it while watched for {duration_text(facts.watched_s * 1000)}"
+                f"{more}; the group's offset cannot move past it."
+            )
+            advice = (
+                "its listener hangs, is slow, or never acknowledges that message: look at that client; "
+                f"`arrowmq message find {queue.topic} --from 1h` shows what it got"
+            )
+            found.append(Finding(WARNING, "queue-stuck", text, advice))
     return found
 
 
@@ -222,9 +229,8 @@ def queues_are_held(facts: Facts) -> list[Finding]:
         for queue, each in sorted(group.progress.items()):
             lag = each.broker_offset - max(0, each.consumer_offset)
             if lag > 0 and queue.topic in subscribed and queue not in held and not is_own(queue.topic):
-                text = (
-                    f"{_queue_text(queue)} has {lag} messages for group {group.name}, and none of its members holds it."
-                )
+                waits = f"has {counted(lag, 'message')} for group {group.name}"
+                text = f"{_queue_text(queue)} {waits}, and none of its members holds it."
                 advice = "if it stays so for longer than 20 s, restart the member that joined last"
                 found.append(Finding(WARNING, "queue-not-held", text, advice))
         idle = [member.client_id for member in told if not member.held and not member.held_later]
@@ -252,11 +258,13 @@ def offsets_are_in_range(facts: Facts) -> list[Finding]:
                 ahead += each.consumer_offset - known.max_offset
                 where = queue
         if lost and where is not None:
-            text = f"Group {group.name} has missed {lost} messages of {where.topic}: deleted before it got there."
+            text = (
+                f"Group {group.name} has missed {counted(lost, 'message')} of {where.topic}: they were deleted first."
+            )
             advice = "consume faster, or keep messages longer (fileReservedTime, in hours, and enough disk)"
             found.append(Finding(ERROR, "messages-missed", text, advice))
         if ahead and where is not None:
-            text = f"Group {group.name} stands {ahead} messages beyond the end of {where.topic}: was it replaced?"
+            text = f"Group {group.name} stands {counted(ahead, 'message')} beyond the end of {where.topic}."
             advice = f"after a restored or replaced store: `arrowmq offset reset {group.name} {where.topic} --to-begin`"
             found.append(Finding(ERROR, "offset-beyond-end", text, advice))
     return found
@@ -267,7 +275,8 @@ def letters_are_looked_at(facts: Facts) -> list[Finding]:
         Finding(
             NOTE,
             "dead-letters",
-            f"Group {group.name} has {group.letters} dead letters, the newest of {time_text(group.newest_letter_ms)}.",
+            f"Group {group.name} has {counted(group.letters, 'dead letter')}, the newest of "
+            f"{time_text(group.newest_letter_ms)}.",
             f"`arrowmq dead-letters list {group.name}` shows them, `dead-letters resend` sends them again",
         )
         for group in facts.groups

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from arrowmq.cli.life import GroupLife, Life, Waiting, gather
 from arrowmq.cli.link import Link
 from arrowmq.cli.message_rows import host_text, message_row
-from arrowmq.cli.screen import Column, duration_text, time_text
+from arrowmq.cli.screen import Column, counted, duration_text, time_text
 from arrowmq.client import names
 from arrowmq.wire import properties as prop
 
@@ -160,7 +160,8 @@ def _of_group(life: Life, group: GroupLife) -> list[Event]:
         events.append(Event(0, "waits for retry", f"{group.group} gets it again {when}"))
     for letter in group.letters:
         text = (
-            f"{group.group} gave up after {letter.reconsume_times} tries: it is in {names.dlq_topic(group.group)}; "
+            f"{group.group} gave up after {counted(letter.reconsume_times, 'failure')}: it is in "
+            f"{names.dlq_topic(group.group)}; "
             f"`arrowmq dead-letters resend {group.group} --id {letter.msg_id}` sends it again"
         )
         events.append(Event(letter.store_timestamp, "dead letter", text))
@@ -203,7 +204,7 @@ def _first_delivery(life: Life, group: GroupLife) -> list[Event]:
     if group.consumed is None:
         return [Event(0, "not seen", f"{who} has committed nothing in this queue yet")]
     before = offset - group.consumed
-    reason = f"{before} messages of its queue come first" if before else "it is the next of its queue"
+    reason = f"{counted(before, 'message')} of its queue before it" if before else "it is the next of its queue"
     if was_pulled:
         reason += "; a member had it in hand and left without acknowledging it"
     if not group.members:

@@ -8,7 +8,7 @@ import click
 
 from arrowmq.cli.complete import complete_group
 from arrowmq.cli.link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
-from arrowmq.cli.screen import Column, time_text
+from arrowmq.cli.screen import Column, counted, time_text
 from arrowmq.client import names
 from arrowmq.client.admin_inspect import each_of
 from arrowmq.wire.bodies import ConsumerConnection, OffsetWrapper, SubscriptionGroupConfig
@@ -24,7 +24,7 @@ QUEUE_COLUMNS = [
     Column("consumed", "CONSUMED", is_number=True),
     Column("lag", "LAG", is_number=True),
     Column("inFlight", "IN FLIGHT", is_number=True),
-    Column("lastConsumed", "STORED (LAST CONSUMED)", time_text),
+    Column("lastConsumed", "LAST CONSUMED WAS STORED", time_text, is_whole=True, is_extra=True),
 ]
 
 
@@ -169,7 +169,7 @@ async def show(link: Link, group: str, topic: str | None) -> None:
     if queues:
         link.screen.say("")
         link.screen.table(QUEUE_COLUMNS, queues)
-    link.screen.say(f"lag: {total} messages in {len(queues)} queues")
+    link.screen.say(f"lag: {counted(total, 'message')} in {counted(len(queues), 'queue')}")
 
 
 def _settings(config: SubscriptionGroupConfig) -> dict[str, Any]:
@@ -218,7 +218,7 @@ async def create(
     if link.screen.as_json:
         link.screen.json({"group": group, **_settings(config)})
     else:
-        link.screen.say(f"group {group} is created: {config.retry_max_times} tries before a message is a dead letter")
+        link.screen.say(f"group {group} is created: a message is a dead letter after {config.retry_max_times} tries")
 
 
 @group_group.command("delete", epilog="Example: arrowmq group delete billing --yes")

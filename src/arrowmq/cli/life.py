@@ -182,7 +182,7 @@ async def _group_life(link: Link, masters: dict[str, str], life: Life, group: st
             masters[message.broker_name], life.topic, message.queue_id, message.queue_offset, group=group
         )
         if body is not None and body.queue_data and body.subscription_data is not None:
-            told.passes = body.queue_data[0].eval
+            told.passes = told.subscription == "*" or body.queue_data[0].eval
     retry_topic = names.retry_topic(group)
     for copy in await forms(retry_topic):
         queue = MessageQueue(retry_topic, copy.broker_name, copy.queue_id)

@@ -14,7 +14,7 @@ import click
 from arrowmq.cli.complete import complete_group, complete_topic
 from arrowmq.cli.link import Failure, Link, connected
 from arrowmq.cli.message_rows import MESSAGE_COLUMNS, find_by_id, message_row, show_message
-from arrowmq.cli.screen import TIME, body_text, time_text
+from arrowmq.cli.screen import TIME, body_text, counted, time_text
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.outgoing import Message
 from arrowmq.client.producer import Producer
@@ -267,7 +267,7 @@ async def find(
         link.screen.json([message_row(message) for message in found])
     elif found:
         link.screen.table(MESSAGE_COLUMNS, [message_row(message) for message in found])
-        link.screen.say(f"{len(found)} message{'s' if len(found) != 1 else ''}")
+        link.screen.say(counted(len(found), "message"))
     if not found:
         raise Failure(f"no such message in {topic}")
 

@@ -22,7 +22,7 @@ MESSAGE_COLUMNS = [
     Column("queueOffset", "OFFSET", is_number=True, is_extra=True),
     Column("tag", "TAG"),
     Column("keys", "KEYS", is_extra=True),
-    Column("body", "BODY", lambda body: body if len(body) <= 40 else body[:39] + "…"),
+    Column("body", "BODY", lambda body: body[:200].replace("\n", " "), is_cut=True),
 ]
 
 

@@ -10,7 +10,7 @@ import click
 from arrowmq.cli.complete import complete_group, complete_topic
 from arrowmq.cli.group import QUEUE_COLUMNS, queue_rows
 from arrowmq.cli.link import Link, confirm, connected, yes_option
-from arrowmq.cli.screen import TIME, Column
+from arrowmq.cli.screen import TIME, Column, counted
 from arrowmq.client.admin_offsets import PlannedReset
 from arrowmq.wire.message import MessageQueue
 
@@ -36,7 +36,7 @@ async def show(link: Link, group: str, topic: str | None) -> None:
         link.screen.say(f"Group {group} has no offsets yet: it has never committed one.")
     else:
         link.screen.table(QUEUE_COLUMNS, rows)
-        link.screen.say(f"lag: {sum(row['lag'] for row in rows)} messages in {len(rows)} queues")
+        link.screen.say(f"lag: {counted(sum(row['lag'] for row in rows), 'message')} in {counted(len(rows), 'queue')}")
 
 
 @offset_group.command(
@@ -90,9 +90,9 @@ async def reset(
             ],
             rows,
         )
-        link.screen.say(f"{again} messages would be consumed again, {skipped} skipped.")
+        link.screen.say(f"{counted(again, 'message')} would be consumed again, {skipped} skipped.")
     if not dry_run:
-        confirm(f"Reset group {group} in {len(rows)} queues of {topic}?", is_sure)
+        confirm(f"Reset group {group} in {counted(len(rows), 'queue')} of {topic}?", is_sure)
         await link.admin.apply_reset(group, plan)
     if link.screen.as_json:
         link.screen.json({"group": group, "topic": topic, "isDone": not dry_run, "queues": rows})

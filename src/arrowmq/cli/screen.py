@@ -37,6 +37,8 @@ class Column(NamedTuple):
     is_number: bool = False
     #: Never folded: what somebody copies, or compares from line to line.
     is_whole: bool = False
+    #: On one line, cut where there is no room for more.
+    is_cut: bool = False
     #: Left out where the screen is narrow.
     is_extra: bool = False
 
@@ -60,6 +62,15 @@ class Screen:
         if not self.as_json:
             self.console.print(Text(sentence, style=style or ""), soft_wrap=False)
 
+    def point(self, mark: str, sentence: str, style: str | None = None) -> None:
+        """A sentence behind a mark; its further lines are indented as far as the first."""
+        if not self.as_json:
+            grid = Table.grid(padding=(0, 1))
+            grid.add_column(no_wrap=True)
+            grid.add_column(overflow="fold")
+            grid.add_row(Text(mark, style=style or ""), Text(sentence))
+            self.console.print(grid)
+
     def table(self, columns: Sequence[Column], rows: Iterable[Row], title: str | None = None) -> None:
         if self.as_json:
             return
@@ -72,11 +83,11 @@ class Screen:
             table.add_column(
                 column.title,
                 justify="right" if column.is_number else "left",
-                overflow="fold",
+                overflow="ellipsis" if column.is_cut else "fold",
                 no_wrap=column.is_number or column.is_whole,
             )
         for row in rows:
-            table.add_row(*(Text(shown(row.get(column.key), column.form)) for column in columns))
+            table.add_row(*(_cell(column, row) for column in columns))
         self.console.print(table)
 
     def fields(self, pairs: Iterable[tuple[str, Any]], title: str | None = None) -> None:
@@ -108,6 +119,12 @@ class Screen:
         return bar
 
 
+def _cell(column: Column, row: Row) -> Text:
+    text = shown(row.get(column.key), column.form)
+    # A column of `no_wrap` would claim its whole width; a cell of it takes what the others leave.
+    return Text(text, no_wrap=True, overflow="ellipsis") if column.is_cut else Text(text)
+
+
 def shown(value: Any, form: Callable[[Any], str] | None) -> str:
     if value is None:
         return "-"
@@ -118,6 +135,11 @@ def shown(value: Any, form: Callable[[Any], str] | None) -> str:
     if isinstance(value, list | tuple | set):
         return ", ".join(str(each) for each in value) or "-"
     return str(value)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def time_text(timestamp_ms: int) -> str:

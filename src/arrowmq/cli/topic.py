@@ -8,7 +8,7 @@ import click
 
 from arrowmq.cli.complete import complete_topic
 from arrowmq.cli.link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
-from arrowmq.cli.screen import Column, perm_text, time_text
+from arrowmq.cli.screen import Column, counted, perm_text, time_text
 from arrowmq.client import names
 from arrowmq.client.admin_inspect import each_of
 from arrowmq.client.errors import Refused
@@ -85,8 +85,8 @@ async def list_topics(link: Link, with_system: bool) -> None:
         ],
         rows,
     )
-    count = len({row["topic"] for row in rows})
-    link.screen.say(f"{count} topic{'s' if count != 1 else ''} (WRITE and READ are queues)")
+    topics = counted(len({row["topic"] for row in rows}), "topic")
+    link.screen.say(f"{topics} (WRITE and READ are queues)")
 
 
 @topic_group.command("create", epilog="Example: arrowmq topic create orders --queues 8 --type FIFO")
@@ -135,7 +135,7 @@ async def create(
     if link.screen.as_json:
         link.screen.json({"topic": topic, "brokers": sorted(masters), "queues": queues})
     else:
-        link.screen.say(f"topic {topic} is created: {queues} queues on each of {', '.join(sorted(masters))}")
+        link.screen.say(f"topic {topic} is created: {counted(queues, 'queue')} on each of {', '.join(sorted(masters))}")
 
 
 def _attributes(given: tuple[str, ...], message_type: str | None) -> dict[str, str]:
@@ -204,7 +204,7 @@ async def show(link: Link, topic: str) -> None:
         queues,
     )
     total = sum(row["messages"] for row in queues)
-    link.screen.say(f"{total} messages; consumed by {', '.join(groups) or 'no group'}")
+    link.screen.say(f"{counted(total, 'message')}; consumed by {', '.join(groups) or 'no group'}")
 
 
 @topic_group.command("update", epilog="Example: arrowmq topic update orders --perm r --queues 16")
@@ -274,12 +274,12 @@ async def delete(link: Link, topic: str, cluster: str | None, is_sure: bool) -> 
     except Refused:
         stats = {}
     total = sum(each.max_offset - each.min_offset for each in stats.values())
-    confirm(f"Delete topic {topic} with its {total} messages?", is_sure)
+    confirm(f"Delete topic {topic} with its {counted(total, 'message')}?", is_sure)
     await link.admin.delete_topic(topic, cluster=cluster)
     if link.screen.as_json:
         link.screen.json({"topic": topic, "messages": total})
     else:
-        link.screen.say(f"topic {topic} and its {total} messages are deleted")
+        link.screen.say(f"topic {topic} is deleted with its {counted(total, 'message')}")
 
 
 @topic_group.command("routes", epilog="Example: arrowmq topic routes orders")
