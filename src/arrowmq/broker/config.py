@@ -107,7 +107,8 @@ class BrokerConfig:
     transaction_op_msg_max_size: int = 4096
     transaction_op_batch_interval: int = 3000
 
-    # ArrowMQ's own: what flow control looks at (0 = not at all), and whether topics insist on their message type
+    # ArrowMQ's own: what flow control looks at (0 = not at all; of memory 0 = four fifths of what the control group
+    # allows, -1 = not at all), and whether topics insist on their message type
     max_unflushed_bytes: int = 1 << 30
     max_process_memory_bytes: int = 0
     max_sends_per_second: int = 0

@@ -13,6 +13,7 @@ from collections import Counter
 
 from arrowmq.broker.background import Background
 from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.memory_limit import allowed_bytes, group_limit_bytes
 from arrowmq.broker.rewrite import MessagePath
 from arrowmq.clock import Clock
 from arrowmq.remoting.handlers import Refused
@@ -53,7 +54,8 @@ class FlowControl:
         self._in_second = 0
         self._last_reason: str | None = None
         path.gates.append(self.gate)
-        if config.max_process_memory_bytes > 0:
+        self._group_limit = group_limit_bytes()
+        if config.max_process_memory_bytes >= 0:
             background.every("measure memory", MEMORY_SAMPLE_S, self.measure, first_s=0)
 
     def measure(self) -> None:
@@ -88,11 +90,10 @@ class FlowControl:
         full = self.store.why_refusing()
         if full is not None:
             return DISK, full
-        if self._memory_bytes > config.max_process_memory_bytes > 0:
-            return MEMORY, (
-                f"the broker uses {self._memory_bytes >> 20} MiB of memory, "
-                f"maxProcessMemoryBytes allows {config.max_process_memory_bytes >> 20}"
-            )
+        allowed = allowed_bytes(config.max_process_memory_bytes, self._group_limit)
+        if self._memory_bytes > allowed > 0:
+            whose = "maxProcessMemoryBytes" if config.max_process_memory_bytes else "the limit of its control group"
+            return MEMORY, f"the broker uses {self._memory_bytes >> 20} MiB of memory, {whose} allows {allowed >> 20}"
         return self._rate() if config.max_sends_per_second > 0 else None
 
     def _rate(self) -> tuple[str, str] | None:
