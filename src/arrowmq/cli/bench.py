@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.progress import Progress
 
+from arrowmq.cli.examples import examples
 from arrowmq.cli.link import Link, connected
 from arrowmq.cli.screen import bytes_text
 from arrowmq.client.consumer import Consumer
@@ -43,7 +44,7 @@ def _row(figures: Figures) -> dict[str, Any]:
     return row
 
 
-@click.command(epilog="Example: arrowmq bench --seconds 10 --size 1024 --in-flight 256")
+@click.command(epilog=examples("arrowmq bench --seconds 10 --size 1024 --in-flight 256"))
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to send.")
 @click.option("--size", "body_bytes", type=click.IntRange(1, 4_000_000), default=128, show_default=True, help="Bytes.")
 @click.option("--in-flight", type=click.IntRange(1, 10_000), default=64, show_default=True, help="Sends at once.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from arrowmq.cli.complete import complete_broker
+from arrowmq.cli.examples import examples
 from arrowmq.cli.link import Failure, Link, connected
 from arrowmq.cli.screen import Column
 
@@ -16,7 +17,7 @@ def config_group() -> None:
     """Show and change the settings of a broker that runs."""
 
 
-@config_group.command("show", epilog="Example: arrowmq broker config show broker-a flushDiskType brokerPermission")
+@config_group.command("show", epilog=examples("arrowmq broker config show broker-a flushDiskType brokerPermission"))
 @_BROKER
 @click.argument("keys", nargs=-1)
 @connected
@@ -35,7 +36,7 @@ async def show(link: Link, broker: str, keys: tuple[str, ...]) -> None:
     link.screen.table([Column("key", "SETTING"), Column("value", "VALUE")], rows)
 
 
-@config_group.command("set", epilog="Example: arrowmq broker config set broker-a autoCreateTopicEnable=false")
+@config_group.command("set", epilog=examples("arrowmq broker config set broker-a autoCreateTopicEnable=false"))
 @_BROKER
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE…")
 @connected

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from arrowmq.cli.complete import complete_group
+from arrowmq.cli.examples import examples
 from arrowmq.cli.group import member_rows, members_everywhere, subscription_rows
 from arrowmq.cli.link import Link, connected
 from arrowmq.cli.screen import Column
@@ -19,7 +20,7 @@ def client_group() -> None:
     """Who is connected, with which subscription."""
 
 
-@client_group.command("list", epilog="Example: arrowmq client list --group billing")
+@client_group.command("list", epilog=examples("arrowmq client list --group billing"))
 @click.option("--group", help="Only this group.", shell_complete=complete_group)
 @click.option("--role", type=click.Choice(["producer", "consumer"]), help="Only these.")
 @connected

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from arrowmq.cli.examples import examples
 from arrowmq.cli.link import Failure, Link, NotReachable, connected
 from arrowmq.cli.screen import Column, second_text
 from arrowmq.client.admin_inspect import each_of
@@ -18,7 +19,7 @@ def cluster_group() -> None:
     """Brokers of a cluster and how they are."""
 
 
-@cluster_group.command("show", epilog="Example: arrowmq cluster show")
+@cluster_group.command("show", epilog=examples("arrowmq cluster show"))
 @click.option("--cluster", help="Only this cluster.")
 @connected
 async def show(link: Link, cluster: str | None) -> None:

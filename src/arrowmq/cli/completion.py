@@ -5,12 +5,16 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from arrowmq.cli.examples import examples
+
 SHELLS = ["bash", "zsh", "fish"]
 
 
 @click.command(
-    epilog='Examples: eval "$(arrowmq completion bash)" in ~/.bashrc; arrowmq completion fish > '
-    "~/.config/fish/completions/arrowmq.fish"
+    epilog=examples(
+        'eval "$(arrowmq completion bash)" in ~/.bashrc',
+        "arrowmq completion fish > ~/.config/fish/completions/arrowmq.fish",
+    )
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:

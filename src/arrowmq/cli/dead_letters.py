@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from arrowmq.cli.complete import complete_group
+from arrowmq.cli.examples import examples
 from arrowmq.cli.link import Failure, Link, confirm, connected, yes_option
 from arrowmq.cli.message_rows import message_row, show_message
 from arrowmq.cli.screen import TIME, Column, counted, second_text, time_text
@@ -46,7 +47,7 @@ def _row(letter: ReceivedMessage) -> dict[str, Any]:
 
 
 @dead_letters_group.command(
-    "list", epilog="Examples: arrowmq dead-letters list; arrowmq dead-letters list billing --limit 20"
+    "list", epilog=examples("arrowmq dead-letters list", "arrowmq dead-letters list billing --limit 20")
 )
 @click.argument("group", required=False, shell_complete=complete_group)
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
@@ -89,7 +90,7 @@ async def _list_of(link: Link, group: str, limit: int) -> None:
         link.screen.say(f"{counted(len(rows), 'dead letter')}{more}")
 
 
-@dead_letters_group.command("show", epilog="Example: arrowmq dead-letters show billing 7F0000010BB81B2A…")
+@dead_letters_group.command("show", epilog=examples("arrowmq dead-letters show billing 7F0000010BB81B2A…"))
 @_GROUP
 @click.argument("msg_id", metavar="ID")
 @connected
@@ -110,8 +111,10 @@ async def show(link: Link, group: str, msg_id: str) -> None:
 
 @dead_letters_group.command(
     "resend",
-    epilog="Examples: arrowmq dead-letters resend billing --tag created --from 2h --dry-run; "
-    "arrowmq dead-letters resend billing --rate 50 --yes",
+    epilog=examples(
+        "arrowmq dead-letters resend billing --tag created --from 2h --dry-run",
+        "arrowmq dead-letters resend billing --rate 50 --yes",
+    ),
 )
 @_GROUP
 @click.option("--id", "ids", multiple=True, help="Only this letter; may be repeated.")

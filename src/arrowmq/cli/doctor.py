@@ -13,6 +13,7 @@ from arrowmq.cli.complete import complete_topic
 from arrowmq.cli.doctor_facts import ERROR, NOTE, WARNING, Facts, Finding
 from arrowmq.cli.doctor_servers import SERVER_CHECKS
 from arrowmq.cli.doctor_topics import TOPIC_CHECKS
+from arrowmq.cli.examples import examples
 from arrowmq.cli.link import connect_options, json_option, namesrv_options, run
 from arrowmq.cli.screen import Screen
 
@@ -26,8 +27,11 @@ def examine(facts: Facts) -> dict[str, list[Finding]]:
 
 
 @click.command(
-    epilog="Examples: arrowmq doctor; arrowmq doctor --topic orders (why is there no route?); "
-    "arrowmq doctor --dir ./arrowmq-data"
+    epilog=examples(
+        "arrowmq doctor",
+        "arrowmq doctor --topic orders (why is there no route?)",
+        "arrowmq doctor --dir ./arrowmq-data",
+    )
 )
 @click.option(
     "--topic", help="Look at this topic and its groups only, and why it has no route.", shell_complete=complete_topic

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from arrowmq.cli.complete import complete_group
+from arrowmq.cli.examples import examples
 from arrowmq.cli.link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
 from arrowmq.cli.screen import Column, counted, time_text
 from arrowmq.client import names
@@ -84,7 +85,7 @@ async def members_everywhere(link: Link, group: str) -> dict[str, ConsumerConnec
     return await each_of(masters, lambda name: link.admin.consumers_at(masters[name], group))
 
 
-@group_group.command("list", epilog="Example: arrowmq group list")
+@group_group.command("list", epilog=examples("arrowmq group list"))
 @connected
 async def list_groups(link: Link) -> None:
     """List groups with their members online and how far they lag."""
@@ -132,7 +133,7 @@ async def list_groups(link: Link) -> None:
     )
 
 
-@group_group.command("show", epilog="Example: arrowmq group show billing --topic orders")
+@group_group.command("show", epilog=examples("arrowmq group show billing --topic orders"))
 @_GROUP
 @click.option("--topic", help="Only this topic.")
 @connected
@@ -183,7 +184,7 @@ def _settings(config: SubscriptionGroupConfig) -> dict[str, Any]:
     }
 
 
-@group_group.command("create", epilog="Example: arrowmq group create billing --retries 3")
+@group_group.command("create", epilog=examples("arrowmq group create billing --retries 3"))
 @_GROUP
 @click.option("--retries", type=click.IntRange(0), help="Tries before a message becomes a dead letter [16].")
 @click.option("--retry-queues", type=click.IntRange(0), help="Queues of its retry topic; 0: no retries [1].")
@@ -221,7 +222,7 @@ async def create(
         link.screen.say(f"group {group} is created: a message is a dead letter after {config.retry_max_times} tries")
 
 
-@group_group.command("delete", epilog="Example: arrowmq group delete billing --yes")
+@group_group.command("delete", epilog=examples("arrowmq group delete billing --yes"))
 @_GROUP
 @click.option("--keep-offsets", is_flag=True, help="A group of this name created later goes on where it stopped.")
 @cluster_option

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from arrowmq.cli.complete import complete_group, complete_topic
+from arrowmq.cli.examples import examples
 from arrowmq.cli.link import Failure, Link, connected
 from arrowmq.cli.message_rows import MESSAGE_COLUMNS, find_by_id, message_row, show_message
 from arrowmq.cli.screen import TIME, body_text, counted, time_text
@@ -40,8 +41,10 @@ def message_group() -> None:
 
 @message_group.command(
     "send",
-    epilog="Examples: arrowmq message send orders 'hello' --tag created --key o-1; "
-    "cat orders.txt | arrowmq message send orders --lines",
+    epilog=examples(
+        "arrowmq message send orders 'hello' --tag created --key o-1",
+        "cat orders.txt | arrowmq message send orders --lines",
+    ),
 )
 @_TOPIC
 @click.argument("body", required=False)
@@ -140,7 +143,7 @@ def _queue(topic: str, text: str | None) -> MessageQueue | None:
 # -- tail
 
 
-@message_group.command("tail", epilog="Example: arrowmq message tail orders --from 10m --tag created")
+@message_group.command("tail", epilog=examples("arrowmq message tail orders --from 10m --tag created"))
 @_TOPIC
 @click.option("--from", "since", default="end", metavar="WHERE", help="begin, end, or a time (30m is 30 minutes ago).")
 @click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
@@ -230,8 +233,11 @@ def _print_line(link: Link, message: ReceivedMessage) -> None:
 
 @message_group.command(
     "find",
-    epilog="Examples: arrowmq message find --id 7F0000010BB81B2A…; arrowmq message find orders --key o-1; "
-    "arrowmq message find orders --from 2h --to 1h --tag created",
+    epilog=examples(
+        "arrowmq message find --id 7F0000010BB81B2A…",
+        "arrowmq message find orders --key o-1",
+        "arrowmq message find orders --from 2h --to 1h --tag created",
+    ),
 )
 @click.argument("topic", required=False, shell_complete=complete_topic)
 @click.option("--id", "msg_id", help="By the id of the receipt, or the broker's.")
@@ -305,7 +311,7 @@ async def _by_time(
     return found[:limit]
 
 
-@message_group.command("show", epilog="Example: arrowmq message show 7F0000010BB81B2A… --topic orders")
+@message_group.command("show", epilog=examples("arrowmq message show 7F0000010BB81B2A… --topic orders"))
 @click.argument("msg_id", metavar="ID")
 @_TOPIC_OF_ID
 @connected
@@ -316,8 +322,10 @@ async def show(link: Link, msg_id: str, topic: str | None) -> None:
 
 @message_group.command(
     "resend",
-    epilog="Examples: arrowmq message resend 7F00… --topic orders; "
-    "arrowmq message resend 7F00… --group billing (a member consumes it on the spot)",
+    epilog=examples(
+        "arrowmq message resend 7F00… --topic orders",
+        "arrowmq message resend 7F00… --group billing (a member consumes it on the spot)",
+    ),
 )
 @click.argument("msg_id", metavar="ID")
 @_TOPIC_OF_ID
@@ -382,7 +390,7 @@ async def _consume_once_more(link: Link, message: ReceivedMessage, group: str, c
         raise Failure(f"the member did not succeed: {result.consume_result} {result.remark or ''}".strip())
 
 
-@message_group.command("explain", epilog="Example: arrowmq message explain 7F0000010BB81B2A… --topic orders")
+@message_group.command("explain", epilog=examples("arrowmq message explain 7F0000010BB81B2A… --topic orders"))
 @click.argument("msg_id", metavar="ID")
 @_TOPIC_OF_ID
 @connected

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from arrowmq.cli.complete import complete_group, complete_topic
+from arrowmq.cli.examples import examples
 from arrowmq.cli.group import QUEUE_COLUMNS, queue_rows
 from arrowmq.cli.link import Link, confirm, connected, yes_option
 from arrowmq.cli.screen import TIME, Column, counted
@@ -20,7 +21,7 @@ def offset_group() -> None:
     """Show and reset the offsets of a group."""
 
 
-@offset_group.command("show", epilog="Example: arrowmq offset show billing --topic orders")
+@offset_group.command("show", epilog=examples("arrowmq offset show billing --topic orders"))
 @click.argument("group", shell_complete=complete_group)
 @click.option("--topic", help="Only this topic.", shell_complete=complete_topic)
 @connected
@@ -41,9 +42,11 @@ async def show(link: Link, group: str, topic: str | None) -> None:
 
 @offset_group.command(
     "reset",
-    epilog="Examples: arrowmq offset reset billing orders --to-time 2026-01-31T12:00 --dry-run; "
-    "arrowmq offset reset billing orders --to-time 30m; "
-    "arrowmq offset reset billing orders --to-offset 120 --queue broker-a:3 --yes",
+    epilog=examples(
+        "arrowmq offset reset billing orders --to-time 2026-01-31T12:00 --dry-run",
+        "arrowmq offset reset billing orders --to-time 30m",
+        "arrowmq offset reset billing orders --to-offset 120 --queue broker-a:3 --yes",
+    ),
 )
 @click.argument("group", shell_complete=complete_group)
 @click.argument("topic", shell_complete=complete_topic)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from arrowmq.cli.complete import complete_topic
+from arrowmq.cli.examples import examples
 from arrowmq.cli.link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
 from arrowmq.cli.screen import Column, counted, perm_text, time_text
 from arrowmq.client import names
@@ -53,7 +54,7 @@ def _row(topic: str, broker: str, config: TopicConfig) -> dict[str, Any]:
     }
 
 
-@topic_group.command("list", epilog="Example: arrowmq topic list --system --json")
+@topic_group.command("list", epilog=examples("arrowmq topic list --system --json"))
 @click.option("--system", "with_system", is_flag=True, help="With the brokers' own, retry and dead-letter topics.")
 @connected
 async def list_topics(link: Link, with_system: bool) -> None:
@@ -89,7 +90,7 @@ async def list_topics(link: Link, with_system: bool) -> None:
     link.screen.say(f"{topics} (WRITE and READ are queues)")
 
 
-@topic_group.command("create", epilog="Example: arrowmq topic create orders --queues 8 --type FIFO")
+@topic_group.command("create", epilog=examples("arrowmq topic create orders --queues 8 --type FIFO"))
 @_TOPIC
 @click.option("--queues", type=click.IntRange(1, 65536), default=8, show_default=True, help="Queues on each broker.")
 @click.option("--read-queues", type=click.IntRange(0, 65536), help="If it differs from --queues.")
@@ -163,7 +164,7 @@ async def _config_at(link: Link, address: str, topic: str) -> TopicConfig | None
     return None if answer.code else fastjson.loads(answer.body, TopicConfigAndQueueMapping)
 
 
-@topic_group.command("show", epilog="Example: arrowmq topic show orders")
+@topic_group.command("show", epilog=examples("arrowmq topic show orders"))
 @_TOPIC
 @connected
 async def show(link: Link, topic: str) -> None:
@@ -207,7 +208,7 @@ async def show(link: Link, topic: str) -> None:
     link.screen.say(f"{counted(total, 'message')}; consumed by {', '.join(groups) or 'no group'}")
 
 
-@topic_group.command("update", epilog="Example: arrowmq topic update orders --perm r --queues 16")
+@topic_group.command("update", epilog=examples("arrowmq topic update orders --perm r --queues 16"))
 @_TOPIC
 @click.option("--perm", type=Permission(), help="r, w, rw or none.")
 @click.option("--queues", type=click.IntRange(1, 65536), help="Read and write queues on each broker.")
@@ -261,7 +262,7 @@ async def update(
         )
 
 
-@topic_group.command("delete", epilog="Example: arrowmq topic delete orders --yes")
+@topic_group.command("delete", epilog=examples("arrowmq topic delete orders --yes"))
 @_TOPIC
 @cluster_option
 @yes_option
@@ -282,7 +283,7 @@ async def delete(link: Link, topic: str, cluster: str | None, is_sure: bool) -> 
         link.screen.say(f"topic {topic} is deleted with its {counted(total, 'message')}")
 
 
-@topic_group.command("routes", epilog="Example: arrowmq topic routes orders")
+@topic_group.command("routes", epilog=examples("arrowmq topic routes orders"))
 @_TOPIC
 @connected
 async def routes(link: Link, topic: str) -> None:
