@@ -8,7 +8,6 @@ from typing import TypedDict
 
 import msgspec
 
-from arrowmq.client import names
 from arrowmq.client.errors import InvalidMessage
 from arrowmq.wire import properties as prop
 from arrowmq.wire.compression import CompressionType, compress
@@ -164,9 +163,9 @@ def _keys(keys: Sequence[str] | str) -> str:
 
 
 def _add_delay(message: Message, properties: dict[str, str]) -> None:
-    given = [value for value in (message.delay_level, message.delay, message.deliver_at) if value is not None]
-    if not given:
+    if message.delay_level is None and message.delay is None and message.deliver_at is None:
         return
+    given = [value for value in (message.delay_level, message.delay, message.deliver_at) if value is not None]
     if len(given) > 1:
         raise InvalidMessage("give one of delay_level, delay and deliver_at, not several")
     if message.delay_level is not None:
@@ -184,7 +183,3 @@ def _add_delay(message: Message, properties: dict[str, str]) -> None:
         moment = message.deliver_at
         seconds = moment.timestamp() if isinstance(moment, datetime) else float(moment)
         properties[prop.TIMER_DELIVER_MS] = str(round(seconds * 1000))
-
-
-def check_for_sending(message: Message) -> None:
-    names.check_topic_for_sending(message.topic)
