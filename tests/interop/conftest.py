@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+# Last, so that no other folder's tests find our conftest when they mean their own.
+sys.path.append(str(Path(__file__).resolve().parent))
 
 from oracle import hands
-from oracle.hand import Hand
+from oracle.hand import Hand, HandOf
 from oracle.scene import Scene
-from oracle.target import KINDS, Target
-
-# Small times, so that a scene about checks and pauses ends while one is looking; the same for both targets.
-CONFIG = {
-    "transactionTimeOut": 3000,
-    "transactionCheckInterval": 3000,
-    "enablePropertyFilter": True,
-    "defaultTopicQueueNums": 4,
-    "mappedFileSizeCommitLog": 64 << 20,
-}
+from oracle.target import CONFIG, KINDS, Target
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,9 +32,6 @@ def cluster(target_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """One cluster for all scenes that do not disturb it; each scene has topics and groups of its own."""
     with Target(target_kind, tmp_path_factory.mktemp("cluster"), **CONFIG) as target:
         yield target
-
-
-HandOf = Callable[[str], Hand]
 
 
 @pytest.fixture(scope="session")

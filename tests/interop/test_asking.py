@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import HandOf
-from oracle.hand import Hand, Refusal
+from oracle.hand import Hand, HandOf, Refusal
 from oracle.scene import Record, Scene
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]

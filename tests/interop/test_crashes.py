@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from oracle import hands
+from oracle.order import by_key
 from oracle.scene import Scene
 from oracle.target import Target
-from test_kinds import by_key
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

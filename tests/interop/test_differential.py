@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CONFIG
-from oracle.target import Target
+from oracle.target import CONFIG, Target
 
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.batch import encode_batch

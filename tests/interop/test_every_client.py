@@ -11,8 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from conftest import HandOf
-from oracle.hand import Hand
+from oracle.hand import Hand, HandOf
 from oracle.scene import Record, Scene
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from conftest import HandOf
-from oracle.hand import Hand
+from oracle.hand import Hand, HandOf
+from oracle.order import assert_order
 from oracle.scene import Listener, Record, Scene
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -21,27 +20,6 @@ DELAY_S = {1: 1, 2: 5, 3: 10}
 @pytest.fixture
 def java(hand_of: HandOf) -> Hand:
     return hand_of(FLAVOUR)
-
-
-def by_key(seen: list[str]) -> dict[str, list[int]]:
-    """The numbers of each key in the order in which a consumer saw them; a brief record is KEY:NUMBER@QUEUE@OFFSET."""
-    numbers: dict[str, list[int]] = defaultdict(list)
-    for record in seen:
-        key, _, number = record.partition("@")[0].partition(":")
-        numbers[key].append(int(number))
-    return numbers
-
-
-def assert_order(mine: list[str], others: list[str]) -> None:
-    """Per key the numbers rise; what one consumer did not see between two of its own, another one did."""
-    elsewhere = {key: set(numbers) for key, numbers in by_key(others).items()}
-    for key, numbers in by_key(mine).items():
-        last = -1
-        for number in numbers:
-            # A handed-over queue may begin again a little before where its former owner stopped, never behind it.
-            missed = set(range(last + 1, number)) - elsewhere.get(key, set())
-            assert not missed, f"{key} jumps from {last} to {number}"
-            last = max(last, number)
 
 
 def test_order_is_kept_per_key_while_members_come_and_die(

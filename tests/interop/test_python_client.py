@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from conftest import HandOf
+from oracle.hand import HandOf
 from oracle.scene import Listener, Scene
 from oracle.target import Target
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from oracle.toolchain import OracleError
 
 LONGEST_DEED_S = 300
+HandOf = Callable[[str], "Hand"]  # a flavour's hand
 
 
 class Refusal(Exception):

@@ -9,6 +9,14 @@ from oracle.java import Value
 from oracle.process import HOST, Server, broker_port, free_port
 
 KINDS = ("arrowmq", "apache")
+# Small times, so that a scene about checks and pauses ends while one is looking; the same for both targets.
+CONFIG: dict[str, Value] = {
+    "transactionTimeOut": 3000,
+    "transactionCheckInterval": 3000,
+    "enablePropertyFilter": True,
+    "defaultTopicQueueNums": 4,
+    "mappedFileSizeCommitLog": 64 << 20,
+}
 
 
 class Target:
