@@ -25,15 +25,31 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-KAFKA = "4.1.1"
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+# group, artifact, version
+KAFKA = ("org.apache.kafka", "kafka_2.13", "4.1.1")
+CONNECTOR = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0")
 QUEUES = 8
 TOPIC = "bench"
 HERE = Path(__file__).resolve().parent.parent
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
-<dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
-</dependency></dependencies></project>"""
+<groupId>bench</groupId><artifactId>bench</artifactId><version>1</version><packaging>pom</packaging><dependencies>
+<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>
+</dependencies></project>"""
+
+
+def fetch(part: tuple[str, str, str]) -> Path:
+    """The jars of a part and of what it needs, from Maven Central; kept in the user's cache folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arrowmq-bench"
+    target = cache / f"{part[1]}-{part[2]}"
+    if not target.is_dir():
+        fresh = cache / f"fresh-{os.getpid()}"
+        fresh.mkdir(parents=True)
+        (fresh / "pom.xml").write_text(POM.format(*part))
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fresh}/jars"]
+        subprocess.run(["mvn", "-B", "-q", "-U", "-f", str(fresh / "pom.xml"), *goal], check=True)
+        (fresh / "jars").rename(target)
+        shutil.rmtree(fresh)
+    return target
 
 
 def free_port() -> int:
@@ -86,7 +102,7 @@ class Kafka:
     """A Kafka broker of one node from Maven Central."""
 
     def __init__(self, folder: Path) -> None:
-        jars = self._jars()
+        jars = fetch(KAFKA)
         broker, controller = free_port(), free_port()
         self.address = f"127.0.0.1:{broker}"
         settings = folder / "kafka.properties"
@@ -112,22 +128,9 @@ class Kafka:
                 return
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
+                    self.process.kill()
                     raise RuntimeError(f"Kafka did not start: {(folder / 'kafka.log').read_text()[-2000:]}") from None
                 time.sleep(0.2)
-
-    @staticmethod
-    def _jars() -> Path:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arrowmq-bench"
-        target = cache / f"kafka-{KAFKA}"
-        if not target.is_dir():
-            fresh = cache / f"fresh-{os.getpid()}"
-            fresh.mkdir(parents=True)
-            (fresh / "pom.xml").write_text(POM.format(version=KAFKA))
-            goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}/jars"]
-            subprocess.run(["mvn", "-B", "-q", "-f", str(fresh / "pom.xml"), *goal], check=True)
-            (fresh / "jars").rename(target)
-            shutil.rmtree(fresh)
-        return target
 
     def stop(self) -> None:
         self.process.terminate()
@@ -230,7 +233,7 @@ def main() -> None:
             spark = session(
                 "bench",
                 **{
-                    "spark.jars.packages": CONNECTOR,
+                    "spark.jars": ",".join(str(jar) for jar in sorted(fetch(CONNECTOR).glob("*.jar"))),
                     "spark.driver.memory": "3g",
                     "spark.sql.warehouse.dir": str(folder / "warehouse"),
                 },
