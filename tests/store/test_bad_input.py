@@ -214,3 +214,13 @@ def test_a_really_full_file_system_ends_no_process(small_mount: Path | None, tmp
     assert store.put(numbered(stored)).is_ok
     assert stored + 1 == len(bodies(store))
     store.close()
+
+
+def test_a_store_with_batch_queues_is_refused_and_nothing_changes(closed_store: Path) -> None:
+    """Apache refuses to load a topic that has both kinds of queues: writing plain ones beside them would break it."""
+    (closed_store / "batchconsumequeue" / "inner" / "0").mkdir(parents=True)
+    (closed_store / "batchconsumequeue" / "inner" / "0" / SEGMENT).write_bytes(bytes(46))
+    before = fingerprint(closed_store)
+    with pytest.raises(StoreDamaged, match=r"BatchCQ \(inner\)"):
+        MessageStore(closed_store, SMALL).open()
+    assert before == fingerprint(closed_store)

@@ -152,6 +152,12 @@ class SendService:
             )
         if request.queue_id < 0:
             request.queue_id = random.randrange(topic.write_queue_nums) if topic.write_queue_nums > 0 else 0
+        if (topic.attributes or {}).get("queue.type") == "BatchCQ":
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic.topic_name}] sending message is forbidden: its queue.type is BatchCQ, which this broker "
+                "does not keep; create a topic of queue.type=SimpleCQ",
+            )
         self._check_sizes(request, call.body)
         return topic
 

@@ -28,7 +28,7 @@ MESSAGE_TYPE = "message.type"
 
 # Attribute -> (may be changed after creation, values allowed)
 ATTRIBUTES: dict[str, tuple[bool, tuple[str, ...] | None]] = {
-    "queue.type": (False, ("BatchCQ", "SimpleCQ")),
+    "queue.type": (False, ("SimpleCQ",)),  # BatchCQ needs queue files of another form, which this store does not keep
     "cleanup.policy": (False, ("DELETE", "COMPACTION")),
     MESSAGE_TYPE: (True, ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY")),
     "reserve.time": (True, None),

@@ -19,7 +19,7 @@ from arrowmq.store.commitlog import CommitLog
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.consumequeue import ConsumeQueue
 from arrowmq.store.disk import Disk, StoreLock
-from arrowmq.store.errors import OutOfSpace, StoreError
+from arrowmq.store.errors import OutOfSpace, StoreDamaged, StoreError
 from arrowmq.store.flush import Flusher, Loop
 from arrowmq.store.index import Index
 from arrowmq.store.listeners import Listener, Listeners
@@ -88,6 +88,7 @@ class MessageStore:
         With `rebuilds` the queues and the index are made anew from the log; `progress` is told how many bytes of it
         were read.
         """
+        self._refuse_batch_queues()
         self.disk.make_folder(self.root)
         self._lock.take()
         try:
@@ -112,6 +113,17 @@ class MessageStore:
         self._flusher.force_log()
         self._is_open = True
         return recovered
+
+    def _refuse_batch_queues(self) -> None:
+        """Topics with queue.type=BatchCQ keep other queue files; writing plain ones beside them would damage the store
+        for Apache's broker."""
+        folder = self.root / "batchconsumequeue"
+        topics = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+        if topics:
+            raise StoreDamaged(
+                f"{self.root} holds topics with queue.type=BatchCQ ({', '.join(topics[:5])}), which this broker cannot keep: "
+                "delete them with Apache's broker first; nothing was changed"
+            )
 
     def _write_abort(self) -> None:
         try:
