@@ -218,3 +218,22 @@ def test_an_operator_sees_into_a_running_consumer(java: Hand, scene: Scene) -> N
     assert len(listener.seen(5)) == 5
     progress = java.do("progress", group=group, topic=topic)
     assert 4 == sum(queue["consumer"] for name, queue in progress.items() if name.startswith(topic))
+
+
+def test_the_go_client_filters_by_sql_and_retries(hand_of: HandOf, scene: Scene) -> None:
+    go, topic = hand_of("go"), scene.topic()
+    sent = [{"key": f"m{i}", "tag": "T", "body": f"{i}", "props": {"number": str(i)}} for i in range(8)]
+    scene.producer(go).send(topic, sent)
+    selected = scene.listener(go, topic, sql="number > 5")
+    retried = scene.listener(go, topic, fail={"m3": 1})
+    assert ["6", "7"] == sorted(record["body"] for record in selected.quiet(2))
+    seen = retried.quiet(9, timeout_s=60)
+    assert [0, 1] == [record["times"] for record in seen if record["key"] == "m3"]
+    assert sorted([*(f"{i}" for i in range(8)), "3"]) == sorted(record["body"] for record in seen)
+
+
+def test_the_go_client_keeps_order(hand_of: HandOf, scene: Scene) -> None:
+    go, topic = hand_of("go"), scene.topic(queues=1)
+    scene.producer(go).send(topic, [{"key": f"m{i}", "body": f"{i}"} for i in range(200)])
+    seen = scene.listener(go, topic, orderly=True).quiet(200)
+    assert [f"{i}" for i in range(200)] == [record["body"] for record in seen]
