@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import Server, wait_for
+from live import Server, unhurried, wait_for
 
 from arrowmq.spark.batch_book import BEGUN, DONE, BatchBook, Entry
 from arrowmq.spark.cluster import Cluster, Connection, Refusal
@@ -97,7 +97,7 @@ def test_a_stream_arrives_exactly_once_over_restarts(spark: Any, server: Server,
         stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 200).load()
         writer = stream.select("body").writeStream.format("arrowmq").option("namesrv", server.namesrv)
         writer = writer.option("topic", "SinkTo").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        unhurried(lambda: writer.trigger(availableNow=True).start().awaitTermination())
 
     run()
     # As after a crash between the sink's commit and Spark's own: the last batch is not known to be done.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import Server, wait_for
+from live import Server, unhurried, wait_for
 
 from arrowmq.spark.cluster import Cluster, Connection
 from arrowmq.spark.send import Outgoing, Sender
@@ -124,11 +124,18 @@ def test_mistakes_end_with_a_clear_sentence(spark: Any, server: Server) -> None:
         source(spark, server, topic="ReadMistakes", endingOffsets='{"ReadMistakes":{"0":99}}').count()
 
 
-def start_stream(spark: Any, server: Server, out: Path, **options: Any) -> Any:
+def run_stream(spark: Any, server: Server, out: Path, **options: Any) -> Any:
     stream = spark.readStream.format("arrowmq").option("namesrv", server.namesrv).options(**options).load()
     stream = stream.select("topic", "brokerName", "queueId", "queueOffset", "body")
     writer = stream.writeStream.format("parquet").option("checkpointLocation", str(out / "checkpoint"))
-    return writer.option("path", str(out / "data")).trigger(availableNow=True).start()
+    writer = writer.option("path", str(out / "data")).trigger(availableNow=True)
+
+    def run() -> Any:
+        query = writer.start()
+        query.awaitTermination()
+        return query
+
+    return unhurried(run)
 
 
 def test_a_stream_reads_everything_once_over_triggers_and_restarts(spark: Any, server: Server, tmp_path: Path) -> None:
@@ -139,15 +146,14 @@ def test_a_stream_reads_everything_once_over_triggers_and_restarts(spark: Any, s
         "maxOffsetsPerTrigger": 300,
         "group": "StreamedGroup",
     }
-    query = start_stream(spark, server, tmp_path, **options)
-    query.awaitTermination()
+    query = run_stream(spark, server, tmp_path, **options)
     assert [300, 300, 300, 100] == [
         progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]
     ]
     for queue, bodies in fill(server, "Streamed", 200, first=1000).items():
         sent[queue] += bodies
-    start_stream(spark, server, tmp_path, **options).awaitTermination()
-    start_stream(spark, server, tmp_path, **options).awaitTermination()
+    run_stream(spark, server, tmp_path, **options)
+    run_stream(spark, server, tmp_path, **options)
     assert sent == bodies_by_queue(spark.read.parquet(str(tmp_path / "data")).collect())
     assert 1200 == sum(committed(server, "StreamedGroup", "Streamed").values())
 
@@ -171,10 +177,9 @@ def committed(server: Server, group: str, topic: str) -> dict[int, int]:
 
 def test_a_byte_limit_makes_small_batches(spark: Any, server: Server, tmp_path: Path) -> None:
     fill(server, "StreamedBytes", 200)
-    query = start_stream(
+    query = run_stream(
         spark, server, tmp_path, topic="StreamedBytes", startingOffsets="earliest", maxBytesPerTrigger="10k"
     )
-    query.awaitTermination()
     rows = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert 200 == sum(rows)
     assert len(rows) > 2
@@ -186,7 +191,7 @@ def test_new_queues_are_read_from_their_beginning(spark: Any, server: Server, tm
 
     fill(server, "StreamedGrowing", 20)
     options = {"topic": "StreamedGrowing", "startingOffsets": "earliest"}
-    start_stream(spark, server, tmp_path, **options).awaitTermination()
+    run_stream(spark, server, tmp_path, **options)
     cluster = connect(server)
     ext = {
         "topic": "StreamedGrowing", "defaultTopic": "TBW102", "readQueueNums": "6", "writeQueueNums": "6", "perm": "6",
@@ -197,7 +202,7 @@ def test_new_queues_are_read_from_their_beginning(spark: Any, server: Server, tm
     Sender(cluster, "tests", {}).send(
         [Outgoing(MessageQueue("StreamedGrowing", "broker-a", 5), b"new", {"UNIQ_KEY": "A"})]
     )
-    start_stream(spark, server, tmp_path, **options).awaitTermination()
+    run_stream(spark, server, tmp_path, **options)
     rows = spark.read.parquet(str(tmp_path / "data")).collect()
     assert 21 == len(rows)
     assert [b"new"] == [bytes(row.body) for row in rows if row.queueId == 5]
