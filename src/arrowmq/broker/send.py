@@ -155,8 +155,8 @@ class SendService:
         if (topic.attributes or {}).get("queue.type") == "BatchCQ":
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"the topic[{topic.topic_name}] sending message is forbidden: its queue.type is BatchCQ, which this broker "
-                "does not keep; create a topic of queue.type=SimpleCQ",
+                f"the topic[{topic.topic_name}] sending message is forbidden: its queue.type is BatchCQ, which this "
+                "broker does not keep; create a topic of queue.type=SimpleCQ",
             )
         self._check_sizes(request, call.body)
         return topic

@@ -121,8 +121,8 @@ class MessageStore:
         topics = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
         if topics:
             raise StoreDamaged(
-                f"{self.root} holds topics with queue.type=BatchCQ ({', '.join(topics[:5])}), which this broker cannot keep: "
-                "delete them with Apache's broker first; nothing was changed"
+                f"{self.root} holds topics with queue.type=BatchCQ ({', '.join(topics[:5])}), which this broker cannot "
+                "keep: delete them with Apache's broker first; nothing was changed"
             )
 
     def _write_abort(self) -> None:
