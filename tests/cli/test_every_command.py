@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -69,6 +70,12 @@ def test_the_verbs_of_the_command_are_these() -> None:
 def test_every_verb_helps_with_an_example(command: Command, verb: str) -> None:
     text = " ".join(command(*verb.split(), "--help").split())
     assert f"arrowmq {verb}" in text.partition("Usage:")[2].partition("Options:")[2].partition("Example")[2]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_in_the_docs_with_what_it_prints(verb: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    assert f"arrowmq {verb}" in page.partition("## topic")[2]
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("completion", "doctor")])
