@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -42,6 +43,14 @@ class Listener:
         """Waits for the expected number, then a little longer for what should not come."""
         found = self.seen(expected, timeout_s)
         return self.seen(len(found) + 1, linger_s)
+
+    def until(self, bodies: set[str], timeout_s: float = 60) -> list[Any]:
+        """Waits until messages with all of these bodies were seen, however many others come with them."""
+        deadline = time.monotonic() + timeout_s
+        found = self.seen()
+        while not bodies <= {record["body"] for record in found} and time.monotonic() < deadline:
+            found = self.seen(len(found) + 1, 2)
+        return found
 
     def holds(self, count: int = -1, timeout_s: float = 30) -> list[str]:
         """The queues held, after waiting until they are so many."""
