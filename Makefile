@@ -1,4 +1,6 @@
 # The two commands of the README are `make demo` and `make test`; each sets the project up first.
+# A test that fails is tried once more and named: some start real processes, which a busy machine can hold up.
+PYTEST = $(BIN)/pytest --reruns 1 -r fER
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
@@ -24,10 +26,10 @@ check: setup  ## style, types and layers
 
 unit: setup  ## the tests, with the native modules
 	@tools/java
-	$(BIN)/pytest -m "not interop" -n 2 --dist loadgroup
+	$(PYTEST) -m "not interop" -n 2 --dist loadgroup
 
 twins: setup  ## the same tests, with the Python twins only
-	ARROWMQ_TWINS=1 $(BIN)/pytest -m "not interop and not spark" -n 2 --dist loadgroup
+	ARROWMQ_TWINS=1 $(PYTEST) -m "not interop and not spark" -n 2 --dist loadgroup
 
 test: check unit twins  ## everything that guards a change
 
@@ -35,7 +37,7 @@ asan: setup  ## the native modules of the wire under AddressSanitizer, built apa
 	@tools/asan
 
 interop: setup  ## real Java, Go and Node clients and the real Apache broker against ours
-	$(BIN)/pytest -m interop tests/interop
+	$(PYTEST) -m interop tests/interop
 
 bench: setup  ## ArrowMQ beside the Apache broker, in one run
 	$(BIN)/python -m benchmarks
