@@ -69,7 +69,8 @@ class BrokerAdmin:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"nothing was changed: {fault}") from fault
         self.version = next_version(self.version, self.broker.clock.now_ms())
         self.broker.config_changed(wanted)
-        log.info("settings changed by %s: %s", call.connection.peer_text, wanted)
+        changed = " ".join(f"{key}={value}" for key, value in sorted(wanted.items()))
+        log.info("settings changed %s by=%s", changed, call.connection.peer_text)
         if self.config.broker_permission != permission:
             # NameServers look into a registration only if its version is a new one.
             self.broker.topics.version = next_version(self.broker.topics.version, self.broker.clock.now_ms())
@@ -197,7 +198,7 @@ class BrokerAdmin:
         """Forgets the queues of topics that no longer exist."""
         for topic in list(self.broker.store.queues()):
             if self.broker.topics.get(topic) is None and not names.is_system_topic(topic, self.config):
-                log.info("deleting the queues of topic[%s], which does not exist", topic)
+                log.info("queues deleted topic=%s reason=there is no such topic", topic)
                 self.broker.store.delete_topic(topic)
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from arrowmq.broker.clients import ClientChannel
+from arrowmq.broker.clients import ClientChannel, language_name
 from arrowmq.remoting.errors import RemotingError, RequestTimeout
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.wire import fastjson
@@ -18,7 +18,7 @@ from arrowmq.wire.bodies import (
     QuerySubscriptionResult,
     TopicList,
 )
-from arrowmq.wire.codes import LanguageCode, RequestCode, ResponseCode
+from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.headers import (
     ConsumeMessageDirectly,
@@ -35,13 +35,6 @@ if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
 
 CLIENT_TIMEOUT_S = 10.0
-
-
-def language_name(code: int) -> str:
-    try:
-        return LanguageCode(code).name
-    except ValueError:
-        return LanguageCode.OTHER.name
 
 
 class ClientAdmin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from arrowmq.broker import names
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
 
 
+log = logging.getLogger(__name__)
+
+
 class GroupAdmin:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -37,7 +41,7 @@ class GroupAdmin:
     async def update(self, call: Call) -> None:
         wanted = fastjson.loads(call.body, type=SubscriptionGroupConfig)
         self._check(wanted)
-        self.groups.update(wanted)
+        self._update(wanted, call)
         await self.groups.saved()
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
@@ -46,8 +50,21 @@ class GroupAdmin:
         for group in wanted:
             self._check(group)
         for group in wanted:
-            self.groups.update(group)
+            self._update(group, call)
         await self.groups.saved()
+
+    def _update(self, wanted: SubscriptionGroupConfig, call: Call) -> None:
+        what = "changed" if self.groups.get(wanted.group_name) is not None else "created"
+        self.groups.update(wanted)
+        log.info(
+            "group %s group=%s consumeEnable=%s retryMaxTimes=%d retryQueueNums=%d by=%s",
+            what,
+            wanted.group_name,
+            str(wanted.consume_enable).lower(),
+            wanted.retry_max_times,
+            wanted.retry_queue_nums,
+            call.connection.peer_text,
+        )
 
     def _check(self, wanted: SubscriptionGroupConfig) -> None:
         if (fault := names.group_fault(wanted.group_name)) is not None:
@@ -65,9 +82,15 @@ class GroupAdmin:
             )
 
     @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
-    async def delete(self, request: DeleteSubscriptionGroup) -> None:
+    async def delete(self, request: DeleteSubscriptionGroup, call: Call) -> None:
         """Deletes a group; its offsets stay unless asked otherwise, so that a mistake can be undone."""
         self.groups.delete(request.group_name)
+        log.info(
+            "group deleted group=%s offsets=%s by=%s",
+            request.group_name,
+            "deleted" if request.clean_offset else "kept",
+            call.connection.peer_text,
+        )
         self.broker.stats.forget_group(request.group_name)
         if request.clean_offset:
             self.broker.offsets.remove_group(request.group_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from arrowmq.broker import names
@@ -23,6 +24,8 @@ from arrowmq.wire.headers import CreateTopic, DeleteTopic, GetAllTopicConfig, Ge
 if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
 
+log = logging.getLogger(__name__)
+
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 MOST_QUEUES = 65_536
 
@@ -34,7 +37,7 @@ class TopicAdmin:
         self.topics = broker.topics
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC)
-    async def update(self, request: CreateTopic) -> Answer:
+    async def update(self, request: CreateTopic, call: Call) -> Answer:
         wanted = TopicConfig(
             topic_name=request.topic,
             read_queue_nums=request.read_queue_nums,
@@ -49,7 +52,7 @@ class TopicAdmin:
         except WrongAttribute as fault:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
         self._check(wanted, changes)
-        self._update(wanted, changes)
+        self._update(wanted, changes, call)
         await self._settled()
         return Answer(remark=NOT_SET)
 
@@ -63,7 +66,7 @@ class TopicAdmin:
         for topic, change in zip(wanted, changes, strict=True):
             self._check(topic, change)
         for topic, change in zip(wanted, changes, strict=True):
-            self._update(topic, change)
+            self._update(topic, change, call)
         await self._settled()
         return Answer()
 
@@ -102,14 +105,25 @@ class TopicAdmin:
                 "MIXED message type is not supported. Set enableMixedMessageType=true on the broker to allow it",
             )
 
-    def _update(self, wanted: TopicConfig, changes: dict[str, str]) -> None:
+    def _update(self, wanted: TopicConfig, changes: dict[str, str], call: Call) -> None:
+        is_new = self.topics.get(wanted.topic_name) is None
         try:
-            self.topics.update(wanted, changes)
+            is_changed = self.topics.update(wanted, changes)
         except WrongAttribute as fault:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
+        if is_changed:
+            log.info(
+                "topic %s topic=%s readQueues=%d writeQueues=%d perm=%d by=%s",
+                "created" if is_new else "changed",
+                wanted.topic_name,
+                wanted.read_queue_nums,
+                wanted.write_queue_nums,
+                wanted.perm,
+                call.connection.peer_text,
+            )
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
-    async def delete(self, request: DeleteTopic) -> None:
+    async def delete(self, request: DeleteTopic, call: Call) -> None:
         topic = request.topic
         if (fault := names.topic_fault(topic)) is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
@@ -125,6 +139,7 @@ class TopicAdmin:
         for name in doomed:
             if name == topic or self.topics.get(name) is not None:
                 self._forget(name)
+                log.info("topic deleted topic=%s by=%s", name, call.connection.peer_text)
         await self.topics.saved()
 
     def _forget(self, topic: str) -> None:

@@ -18,15 +18,25 @@ from arrowmq.broker.config import BrokerConfig
 from arrowmq.clock import Clock
 from arrowmq.remoting.connection import Connection
 from arrowmq.wire.bodies import ConsumerData, SubscriptionData
-from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.codes import LanguageCode, RequestCode
 from arrowmq.wire.frame import Command
 
 log = logging.getLogger(__name__)
+
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+SAID_GOODBYE = "it said goodbye"
 
 PRODUCER_EXPIRY_MS = 120_000
 SWEEP_S = 10.0
 BROADCASTING = "BROADCASTING"
 CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+
+
+def language_name(code: int) -> str:
+    try:
+        return LanguageCode(code).name
+    except ValueError:
+        return LanguageCode.OTHER.name
 
 
 @dataclass(slots=True, eq=False)
@@ -88,11 +98,12 @@ class Clients:
         channels[channel.connection] = channel
         self._producer_ids[channel.client_id] = channel
         self._watch(channel.connection)
+        _say("producer joined", group, channel, len(channels))
 
     def unregister_producer(self, group: str, client_id: str, connection: Connection) -> None:
         channels = self.producers.get(group, {})
         if connection in channels:
-            self._drop_producer(group, channels.pop(connection))
+            self._drop_producer(group, channels.pop(connection), SAID_GOODBYE)
 
     def producer_of(self, client_id: str) -> ClientChannel | None:
         """The connection of one producer, which replies and questions about transactions go to."""
@@ -103,7 +114,8 @@ class Clients:
         channels = list(self.producers.get(group, {}).values())
         return channels[next(self._turn) % len(channels)] if channels else None
 
-    def _drop_producer(self, group: str, channel: ClientChannel) -> None:
+    def _drop_producer(self, group: str, channel: ClientChannel, reason: str) -> None:
+        _say("producer left", group, channel, len(self.producers.get(group, {})), reason)
         if not self.producers.get(group):
             self.producers.pop(group, None)
         still_there = any(
@@ -164,6 +176,7 @@ class Clients:
             )
         group.channels[channel.connection] = channel
         self._watch(channel.connection)
+        _say("consumer joined", group.name, channel, len(group.channels))
         return True
 
     def _register_subscriptions(
@@ -216,10 +229,10 @@ class Clients:
     def unregister_consumer(self, group_name: str, client_id: str, connection: Connection) -> None:
         group = self.consumers.get(group_name)
         if group is not None and connection in group.channels:
-            del group.channels[connection]
-            self._left(group)
+            self._left(group, group.channels.pop(connection), SAID_GOODBYE)
 
-    def _left(self, group: ConsumerGroup) -> None:
+    def _left(self, group: ConsumerGroup, channel: ClientChannel, reason: str) -> None:
+        _say("consumer left", group.name, channel, len(group.channels), reason)
         self.changes += 1
         if not group.channels:
             del self.consumers[group.name]
@@ -256,29 +269,40 @@ class Clients:
             self._watched.add(connection)
             connection.on_close(lambda *_: self.connection_closed(connection))
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection, reason: str = "its connection ended") -> None:
         self._watched.discard(connection)
         for producer_group in [name for name, channels in self.producers.items() if connection in channels]:
-            self._drop_producer(producer_group, self.producers[producer_group].pop(connection))
+            self._drop_producer(producer_group, self.producers[producer_group].pop(connection), reason)
         for group in [group for group in self.consumers.values() if connection in group.channels]:
-            del group.channels[connection]
-            self._left(group)
+            self._left(group, group.channels.pop(connection), reason)
 
     def sweep(self) -> None:
         """Hangs up on clients that have not sent a heartbeat for two minutes."""
         now_ms = self.clock.now_ms()
-        silent: dict[Connection, str] = {}
+        silent: set[Connection] = set()
         for channels in self.producers.values():
             for channel in channels.values():
                 if now_ms - channel.last_update_ms > max(PRODUCER_EXPIRY_MS, self.config.channel_expired_timeout):
-                    silent[channel.connection] = channel.client_id
+                    silent.add(channel.connection)
         for group in self.consumers.values():
             for channel in group.channels.values():
                 if now_ms - channel.last_update_ms > self.config.channel_expired_timeout:
-                    silent[channel.connection] = channel.client_id
-        for connection, client_id in silent.items():
-            log.warning(
-                "client %s at %s sent no heartbeat for too long; closing its connection", client_id, connection.peer
-            )
-            self.connection_closed(connection)
+                    silent.add(channel.connection)
+        for connection in silent:
+            self.connection_closed(connection, "it sent no heartbeat for too long")
             connection.close()
+
+
+def _say(what: str, group: str, channel: ClientChannel, members: int, reason: str = "") -> None:
+    """One line for each client that comes or goes. Every Java client, tools as well, produces in one inner group."""
+    log.log(
+        logging.DEBUG if group == INNER_PRODUCER else logging.INFO,
+        "%s group=%s client=%s peer=%s language=%s members=%d%s",
+        what,
+        group,
+        channel.client_id,
+        channel.connection.peer_text,
+        language_name(channel.language),
+        members,
+        f" reason={reason}" if reason else "",
+    )

@@ -52,7 +52,7 @@ class SubscriptionGroups:
             return found
         created = SubscriptionGroupConfig(group_name=group)
         self.table[group] = created
-        log.info("subscription group[%s] created", group)
+        log.info("group created group=%s reason=a consumer came with it", group)
         self._changed()
         return created
 

@@ -66,7 +66,9 @@ class ConsumerOffsets:
             queues = self._committed[key] = {}
         before = queues.get(queue_id)
         if before is not None and offset < before:
-            log.info("group[%s] goes back in topic[%s] queue %d from %d to %d", group, topic, queue_id, before, offset)
+            log.info(
+                "offset goes back group=%s topic=%s queue=%d from=%d to=%d", group, topic, queue_id, before, offset
+            )
         queues[queue_id] = offset
         self.file.changed(soon=False)
         self._commits += 1

@@ -62,7 +62,7 @@ class ResetService:
     @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset_offset(self, request: ResetOffset, call: Call) -> Answer:
         log.info(
-            "group[%s] topic[%s]: offsets are reset to time %d, asked by %s",
+            "offsets reset group=%s topic=%s time_ms=%d by=%s",
             request.group,
             request.topic,
             request.timestamp,

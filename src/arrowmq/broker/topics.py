@@ -142,7 +142,9 @@ class Topics:
             self.file.changed()
 
     def _add(self, created: TopicConfig) -> None:
-        log.info("topic[%s] created with %d queues", created.topic_name, created.write_queue_nums)
+        log.info(
+            "topic created topic=%s writeQueues=%d reason=it was used", created.topic_name, created.write_queue_nums
+        )
         self.table[created.topic_name] = created
         self._changed([created])
 

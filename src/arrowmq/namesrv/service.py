@@ -250,26 +250,37 @@ class ToolRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
 
     @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
-    def wipe_write_perm(self, request: WipeWritePermOfBroker) -> WipeWritePermOfBrokerResult:
+    def wipe_write_perm(self, request: WipeWritePermOfBroker, call: Call) -> WipeWritePermOfBrokerResult:
         count = self._tables.set_write_perm(request.broker_name, False)
+        log.info(
+            "write permission removed broker=%s topics=%d by=%s", request.broker_name, count, call.connection.peer_text
+        )
         return WipeWritePermOfBrokerResult(wipe_topic_count=count)
 
     @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
-    def add_write_perm(self, request: AddWritePermOfBroker) -> AddWritePermOfBrokerResult:
+    def add_write_perm(self, request: AddWritePermOfBroker, call: Call) -> AddWritePermOfBrokerResult:
         count = self._tables.set_write_perm(request.broker_name, True)
+        log.info(
+            "write permission given back broker=%s topics=%d by=%s",
+            request.broker_name,
+            count,
+            call.connection.peer_text,
+        )
         return AddWritePermOfBrokerResult(add_topic_count=count)
 
     @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
-    def delete_topic(self, request: DeleteTopicFromNamesrv) -> None:
+    def delete_topic(self, request: DeleteTopicFromNamesrv, call: Call) -> None:
         self._tables.delete_topic(request.topic, request.cluster_name)
+        log.info("route deleted topic=%s by=%s", request.topic, call.connection.peer_text)
 
     # --- key-value configuration --------------------------------------------------------------------------------------
 
     @handles(RequestCode.PUT_KV_CONFIG)
-    def put_kv_config(self, request: PutKVConfig) -> None:
+    def put_kv_config(self, request: PutKVConfig, call: Call) -> None:
         if not request.namespace or not request.key:
             raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         self._kv_config.put(request.namespace, request.key, request.value)
+        log.info("key set namespace=%s key=%s by=%s", request.namespace, request.key, call.connection.peer_text)
 
     @handles(RequestCode.GET_KV_CONFIG)
     def get_kv_config(self, request: GetKVConfig) -> GetKVConfigResult:
@@ -280,8 +291,9 @@ class ToolRequests:
         return GetKVConfigResult(value=value)
 
     @handles(RequestCode.DELETE_KV_CONFIG)
-    def delete_kv_config(self, request: DeleteKVConfig) -> None:
+    def delete_kv_config(self, request: DeleteKVConfig, call: Call) -> None:
         self._kv_config.delete(request.namespace, request.key)
+        log.info("key deleted namespace=%s key=%s by=%s", request.namespace, request.key, call.connection.peer_text)
 
     @handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
     def get_kv_list(self, request: GetKVListByNamespace) -> Answer:
@@ -309,6 +321,11 @@ class ToolRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if unknown:
             log.warning("settings ignored keys=%s reason=a NameServer does not know them", ",".join(unknown))
+        log.info(
+            "settings changed %s by=%s",
+            " ".join(f"{key}={changes[key]}" for key in sorted(changes)),
+            call.connection.peer_text,
+        )
         path = Path(self._config.config_store_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, format_properties(properties_of(self._config)).encode())
