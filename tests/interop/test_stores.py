@@ -108,6 +108,11 @@ def pulled(hand: Hand, scene: Scene, topic: str, queues: int) -> list[tuple[obje
     return found
 
 
+def without_the_delayed(found: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """It comes when it is due, in whichever broker's time that falls."""
+    return [record for record in found if record[2] != "delayed"]
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 @pytest.mark.parametrize(("writer", "reader"), [("arrowmq", "apache"), ("apache", "arrowmq")])
 def test_a_store_is_served_by_the_other_broker(ground: Ground, writer: str, reader: str, killed: bool) -> None:
@@ -122,13 +127,12 @@ def test_a_store_is_served_by_the_other_broker(ground: Ground, writer: str, read
         listener = scene.listener(hand, topic, group)
         listener.seen(len(sent) + 20)
         listener.stop()
-        before = pulled(hand, scene, topic, queues)
+        before = without_the_delayed(pulled(hand, scene, topic, queues))
         # Offsets are written every five seconds, and by a clean stop; a crash may take them back, never the messages.
         by_key = sorted(record["body"] for record in hand.do("query", topic=topic, key="first-decade-7"))
     assert len(before) == len(sent) + 20
     with ground.served_by(reader) as hand, Scene(hand, title + "_again") as scene:
-        served = pulled(hand, scene, topic, queues)
-        assert before == [record for record in served if record[2] != "delayed"]  # that one may have come meanwhile
+        assert before == without_the_delayed(pulled(hand, scene, topic, queues))
         assert by_key == sorted(record["body"] for record in hand.do("query", topic=topic, key="first-decade-7"))
         again = scene.listener(hand, topic, group)
         scene.producer(hand).send(topic, [{"key": "new", "body": "written by the other one"}])
