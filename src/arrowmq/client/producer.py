@@ -170,7 +170,18 @@ class Producer:
             message = Message(
                 topic, body, tag, keys, properties, delay_level, delay, deliver_at, order_key, flag, wait_store
             )
-        return await self._send(self._pack(message), _choice(message, queue, selector), timeout_s)
+        packed, choice = self._pack(message), _choice(message, queue, selector)
+        if self._accumulator is not None or self._hooks:
+            return await self._send(packed, choice, timeout_s)
+        # The same as `_send` with nothing in between: this is the way that nearly every message takes.
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        size = len(packed.body)
+        if not self._in_flight.try_enter(size):
+            await self._in_flight.enter(size, timeout_s, packed.topic)
+        try:
+            return await self._sender.send(packed, timeout_s, choice)
+        finally:
+            self._in_flight.leave(size)
 
     async def send_oneway(
         self,

@@ -95,7 +95,8 @@ class Sender:
         unsure: SendReceipt | None = None
         attempts_left = 1 + self._retries
         busy_pause_s = BUSY_PAUSE_S
-        while attempts_left > 0 and (left_s := timeout_s - (monotonic() - started)) > 0:
+        left_s = timeout_s
+        while attempts_left > 0 and left_s > 0:
             try:
                 receipt = await self._try(packed, choice, code, left_s, tried)
             except (Unreachable, TimedOut, Refused, NoRoute) as failure:
@@ -107,11 +108,12 @@ class Sender:
                     busy_pause_s = min(2 * busy_pause_s, BUSY_PAUSE_LIMIT_S)
                 else:
                     attempts_left -= 1
-                continue
-            attempts_left -= 1
-            if receipt.status is SendStatus.SEND_OK or not self._retry_when_not_flushed:
-                return receipt
-            unsure = receipt
+            else:
+                if receipt.status is SendStatus.SEND_OK or not self._retry_when_not_flushed:
+                    return receipt
+                unsure = receipt
+                attempts_left -= 1
+            left_s = timeout_s - (monotonic() - started)
         if unsure is not None:
             return unsure
         raise self._gave_up(packed, tried, causes, timeout_s, (monotonic() - started) * 1000)

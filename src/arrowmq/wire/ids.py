@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import os
 import random
 import struct
-import threading
 from collections.abc import Callable
 from datetime import datetime
 from time import time
@@ -56,18 +56,17 @@ class UniqueIds:
     def __init__(self, ip: bytes = b"\x7f\x00\x00\x01", clock_ms: Callable[[], int] | None = None) -> None:
         self._prefix = struct.pack(f">{len(ip)}sHI", ip, os.getpid() & 0xFFFF, random.getrandbits(32)).hex().upper()
         self._clock_ms = clock_ms or (lambda: int(time() * 1000))
-        self._lock = threading.Lock()
-        self._counter = 0
+        # Taking the next number is atomic, so threads may share this object without a lock.
+        self._numbers = itertools.count(1)
         self._month_begin_ms = 0
         self._month_end_ms = 0
 
     def next(self) -> str:
-        with self._lock:
-            now_ms = self._clock_ms()
-            if not self._month_begin_ms <= now_ms < self._month_end_ms:
-                self._enter_month(now_ms)
-            self._counter = (self._counter + 1) & 0xFFFF
-            return f"{self._prefix}{(now_ms - self._month_begin_ms) & 0xFFFFFFFF:08X}{self._counter:04X}"
+        now_ms = self._clock_ms()
+        if not self._month_begin_ms <= now_ms < self._month_end_ms:
+            self._enter_month(now_ms)
+        moment = (now_ms - self._month_begin_ms) & 0xFFFFFFFF
+        return f"{self._prefix}{moment:08X}{next(self._numbers) & 0xFFFF:04X}"
 
     def _enter_month(self, now_ms: int) -> None:
         begin = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
