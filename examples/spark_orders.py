@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import arrowmq
+from arrowmq.spark.starting import unhurried
 
 CITIES = ("Berlin", "Lagos", "Lima", "Oslo", "Pune")
 STATES = ("created", "paid", "shipped")
@@ -111,15 +112,20 @@ def stream_to_parquet(spark: Any, namesrv: str, folder: Path) -> int:
     )
     shape = "order string, city string, amount double, state string"
     parsed = orders.selectExpr(f"from_json(cast(body as string), '{shape}') as o", "queueId", "storeTimestamp")
-    query = (
+    writer = (
         parsed.selectExpr("o.*", "queueId", "storeTimestamp")
         .writeStream.format("parquet")
         .option("path", str(folder / "orders"))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+
+    def run() -> Any:
+        query = writer.start()
+        query.awaitTermination()
+        return query
+
+    query = unhurried(run)
     return sum(1 for progress in query.recentProgress if progress["numInputRows"])
 
 

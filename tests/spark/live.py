@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 READY = re.compile(r"ready: NameServer ([\d.]+:\d+), broker (\S+) at ([\d.]+:\d+)")
 
@@ -81,21 +80,3 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) ->
         if time.monotonic() > deadline:
             raise AssertionError(f"after {timeout_s} s still not: {what}")
         pause.wait(0.02)
-
-
-Result = TypeVar("Result")
-
-
-def unhurried(action: Callable[[], Result]) -> Result:
-    """Does `action` again if Spark lost patience with its own Python worker before anything began.
-
-    Spark gives a stream's Python process ten seconds to start, a number that cannot be set; on a machine that runs
-    other tests beside these it may take longer.
-    """
-    for _ in range(4):
-        try:
-            return action()
-        except Exception as wrong:
-            if "failed to connect back" not in str(wrong):
-                raise
-    return action()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from conftest import Golden
-from live import Server, unhurried
+from live import Server
 from test_source import connect, fill
 
 from arrowmq.cli.pipeline import pipeline_group
@@ -25,9 +25,9 @@ def count(spark: Any, server: Server, topic: str) -> list[Any]:
 def test_an_archive_holds_each_message_once_and_can_be_replayed(spark: Any, server: Server, tmp_path: Path) -> None:
     fill(server, "Archived", 300)
     options = {"namesrv": server.namesrv, "topics": "Archived", "path": str(tmp_path / "lake")}
-    first = unhurried(lambda: pipelines.archive(spark, **options, max_offsets_per_trigger=200))
+    first = pipelines.archive(spark, **options, max_offsets_per_trigger=200)
     fill(server, "Archived", 50, first=300)
-    second = unhurried(lambda: pipelines.archive(spark, **options, report=str(tmp_path / "archive.html")))
+    second = pipelines.archive(spark, **options, report=str(tmp_path / "archive.html"))
     assert (300, 50) == (first.rows, second.rows)
     table = spark.read.parquet(first.path)
     assert 350 == table.count() == table.select("msgId").distinct().count()
@@ -91,7 +91,7 @@ def test_dead_letters_are_shown_repaired_and_resent_once(spark: Any, server: Ser
     options = {"namesrv": server.namesrv, "groups": ["Menders"], "work": str(tmp_path / "work")}
     repair = f"{tmp_path}/fixes.py:amount_is_a_number"
     for _ in range(2):
-        done = unhurried(lambda: pipelines.resend(spark, **options, repair=repair))
+        done = pipelines.resend(spark, **options, repair=repair)
     rows = count(spark, server, "Mended")
     assert [7, 12] == sorted(json.loads(row.body)["amount"] for row in rows)
     assert {"EUR"} == {row.properties["currency"] for row in rows}

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import Server, unhurried, wait_for
+from live import Server, wait_for
 
 from arrowmq.spark.batch_book import BEGUN, DONE, BatchBook, Entry
 from arrowmq.spark.cluster import Cluster, Connection, Refusal
 from arrowmq.spark.send import Halves, Outgoing, Sender
+from arrowmq.spark.starting import unhurried
 from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
 from arrowmq.wire.message import MessageQueue
 

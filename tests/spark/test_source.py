@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import Server, unhurried, wait_for
+from live import Server, wait_for
 
 from arrowmq.spark.cluster import Cluster, Connection
 from arrowmq.spark.send import Outgoing, Sender
+from arrowmq.spark.starting import unhurried
 from arrowmq.wire.message import MessageQueue
 
 

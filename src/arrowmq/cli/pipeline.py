@@ -41,7 +41,7 @@ def _session(master: str | None, settings: tuple[str, ...], table_format: str = 
         raise click.ClickException(
             f"{missing}: pipelines need Spark, install it with pip install 'arrowmq[spark]'"
         ) from None
-    given = {}
+    given: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:

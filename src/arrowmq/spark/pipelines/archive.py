@@ -63,7 +63,7 @@ def archive(
         writer = writer.trigger(processingTime=follow)
     else:
         writer = writer.trigger(availableNow=True)
-    rows = display.stream(writer.start(f"{path}/data"), "archive")
+    rows = display.stream(lambda: writer.start(f"{path}/data"), "archive")
     made = None
     if report is not None:
         made = display.job(spark, "report", lambda: _report(spark, f"{path}/data", table_format).write(report))

@@ -106,10 +106,11 @@ def resend(
     repaired = letters().mapInArrow(lambda batches: _repaired(batches, decide), SENT_SCHEMA)
     writer = repaired.writeStream.format("arrowmq").option("namesrv", namesrv).queryName("resend")
     writer = writer.option("checkpointLocation", f"{work}/sent").trigger(availableNow=True)
-    display.stream(writer.start(), "resend")
+    display.stream(writer.start, "resend")
     trail = letters().mapInArrow(lambda batches: _trail(batches, decide), TRAIL_SCHEMA)
     kept = trail.writeStream.format("parquet").option("checkpointLocation", f"{work}/noted").queryName("trail")
-    decided = display.stream(kept.trigger(availableNow=True).start(f"{work}/trail"), "audit trail")
+    kept = kept.trigger(availableNow=True)
+    decided = display.stream(lambda: kept.start(f"{work}/trail"), "audit trail")
     return Resent(decided, f"{work}/trail")
 
 

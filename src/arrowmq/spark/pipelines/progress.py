@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from arrowmq.spark.starting import unhurried
+
 T = TypeVar("T")
 POLL_S = 0.5
 COUNTED = "counted"
@@ -35,8 +37,11 @@ class Display:
             transient=True,
         )
 
-    def stream(self, query: Any, title: str) -> int:
-        """Waits for a stream that ends by itself; gives back how many rows this run processed."""
+    def stream(self, start: Callable[[], Any], title: str) -> int:
+        """Starts a stream that ends by itself and waits for it; gives back how many rows this run processed."""
+        return unhurried(lambda: self._follow(start(), title))
+
+    def _follow(self, query: Any, title: str) -> int:
         with self._progress() as progress:
             task = progress.add_task(title, total=None, note="")
             while not query.awaitTermination(POLL_S):

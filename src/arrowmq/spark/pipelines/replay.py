@@ -64,7 +64,7 @@ def replay(
     if rate is not None:
         writer = writer.option("rate", rate)
     writer = writer.option("checkpointLocation", f"{work}/checkpoint").queryName("replay").trigger(availableNow=True)
-    return Replayed(display.stream(writer.start(), "replay"), topic)
+    return Replayed(display.stream(writer.start, "replay"), topic)
 
 
 def messages_again(frame: Any, topic: str | None) -> Any:
