@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from arrowmq.cli.broker_clock import SKEW_MS, clock_skew_ms
 from arrowmq.cli.link import Link
-from arrowmq.cli.message_rows import find_by_id
+from arrowmq.cli.message_rows import find_by_id, offsets_at
 from arrowmq.client import names
 from arrowmq.client.admin_inspect import each_of
+from arrowmq.client.errors import Refused
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.trace import TRACE_TOPIC
 from arrowmq.wire import properties as prop
@@ -25,6 +26,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+MOST_OPS = 4096
+OPS_A_READ = 32
 PARKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 #: All forms of the message in a topic, the oldest first
 Forms = Callable[[str], Awaitable[list[ReceivedMessage]]]
@@ -108,6 +111,8 @@ async def gather(link: Link, msg_id: str, topic: str | None) -> Life:
         for op in await forms(OP_TOPIC, is_unique=False):
             life.ends.append((op.store_timestamp, op.properties.get("TRAN_END", "ended")))
         life.ends += [(each.store_timestamp, "parked") for each in await forms(PARKED_TOPIC)]
+        if not life.ends and (ended_ms := await _named_by_an_op(link, life.halves[-1])) is not None:
+            life.ends.append((ended_ms, "commit" if published is not None else "rollback"))
     for group in await _groups(link, real_topic, life):
         life.groups.append(await _group_life(link, masters, life, group, forms))
     life.traces = _traces(await forms(TRACE_TOPIC, is_unique=False), unique_id)
@@ -141,6 +146,24 @@ async def _stored(link: Link, life: Life, address: str, message: ReceivedMessage
     body = await link.admin.queue_entries(address, topic, message.queue_id, message.queue_offset)
     if body is not None and body.queue_data and body.queue_data[0].physic_offset == message.physical_offset:
         life.entry = body.queue_data[0]
+
+
+async def _named_by_an_op(link: Link, half: ReceivedMessage) -> int | None:
+    """When an op record named this half message, which ends it. Apache's op records have no key, so they are read."""
+    queue = MessageQueue(OP_TOPIC, half.broker_name, 0)
+    try:
+        offset = (await offsets_at(link, OP_TOPIC, [queue], half.store_timestamp))[queue]
+        for _ in range(MOST_OPS // OPS_A_READ):
+            ops = await link.admin.messages_at(queue, offset, OPS_A_READ)
+            if not ops:
+                return None
+            for op in ops:
+                if str(half.queue_offset) in op.body.decode("utf-8", "replace").split(","):
+                    return op.store_timestamp
+            offset = ops[-1].queue_offset + 1
+    except Refused:
+        pass  # nothing was ever ended at this broker: it has no such topic yet
+    return None
 
 
 async def _waiting(link: Link, masters: dict[str, str], message: ReceivedMessage) -> Waiting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,12 @@ import click
 from arrowmq.cli.complete import complete_group, complete_topic
 from arrowmq.cli.examples import examples
 from arrowmq.cli.link import Failure, Link, connected
-from arrowmq.cli.message_rows import MESSAGE_COLUMNS, find_by_id, message_row, show_message
+from arrowmq.cli.message_rows import MESSAGE_COLUMNS, find_by_id, message_row, offsets_at, show_message
 from arrowmq.cli.screen import TIME, body_text, counted, time_text
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.outgoing import Message
 from arrowmq.client.producer import Producer
 from arrowmq.wire import properties as prop
-from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.message import MessageQueue
 
 TAIL_PAUSE_S = 0.25
@@ -176,21 +175,6 @@ async def _positions(link: Link, topic: str, since: str) -> dict[MessageQueue, i
     if since == "end":
         return {queue: each.max_offset for queue, each in stats.items()}
     return await offsets_at(link, topic, list(stats), TIME.convert(since, None, None))
-
-
-async def offsets_at(
-    link: Link, topic: str, queues: Sequence[MessageQueue], timestamp_ms: int
-) -> dict[MessageQueue, int]:
-    """In each queue the first message that was stored at this time or later."""
-    route = await link.admin.route(topic)
-    found = {}
-    for queue in queues:
-        reader = route.reader(queue.broker_name)
-        assert reader is not None
-        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "timestamp": str(timestamp_ms)}
-        answer = await link.admin.call(reader[1], RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
-        found[queue] = int(answer.ext["offset"])
-    return found
 
 
 async def _arriving(

@@ -12,7 +12,9 @@ from arrowmq.client import names
 from arrowmq.client.admin_inspect import each_of
 from arrowmq.client.errors import Refused
 from arrowmq.client.message import ReceivedMessage
+from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.ids import IdError, parse_offset_message_id
+from arrowmq.wire.message import MessageQueue
 
 MESSAGE_COLUMNS = [
     Column("stored", "STORED", time_text, is_whole=True),
@@ -132,3 +134,18 @@ async def _by_offset_id(link: Link, msg_id: str) -> ReceivedMessage | None:
     except Refused:
         return None
     return ReceivedMessage(message.record, broker_names[host], topic=message.topic)
+
+
+async def offsets_at(
+    link: Link, topic: str, queues: Sequence[MessageQueue], timestamp_ms: int
+) -> dict[MessageQueue, int]:
+    """In each queue the first message that was stored at this time or later."""
+    route = await link.admin.route(topic)
+    found = {}
+    for queue in queues:
+        reader = route.reader(queue.broker_name)
+        assert reader is not None
+        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "timestamp": str(timestamp_ms)}
+        answer = await link.admin.call(reader[1], RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+        found[queue] = int(answer.ext["offset"])
+    return found
