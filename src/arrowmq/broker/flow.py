@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 WORDS = "[REJECTREQUEST]system busy, start flow control for a while"
 MEMORY_SAMPLE_S = 2.0
+RATE_SAID_EVERY_MS = 60_000
 
 FLUSH_LAG = "flush lag"
 DISK = "disk"
@@ -53,6 +54,7 @@ class FlowControl:
         self._second = 0
         self._in_second = 0
         self._last_reason: str | None = None
+        self._rate_said_ms = 0
         path.gates.append(self.gate)
         self._group_limit = group_limit_bytes()
         if config.max_process_memory_bytes >= 0:
@@ -64,20 +66,35 @@ class FlowControl:
     def gate(self) -> None:
         found = self._reason()
         if found is None:
-            self._last_reason = None
+            self._calm_again()
             return
         reason, words = found
         self.refused[reason] += 1
-        if reason != self._last_reason:
-            self._last_reason = reason
-            log.warning("sends are refused: %s", words)
+        self._say(reason, words)
         code = ResponseCode.SERVICE_NOT_AVAILABLE if reason is DISK else ResponseCode.SYSTEM_BUSY
         prefix = "service not available now." if reason is DISK else f"{WORDS}:"
         raise Refused(code, f"{prefix} {words}. Nothing was stored")
 
     def is_calm(self) -> bool:
         """Whether a send would pass now and nobody has to count it."""
-        return self.config.max_sends_per_second <= 0 and self._reason() is None
+        if self.config.max_sends_per_second > 0 or self._reason() is not None:
+            return False
+        self._calm_again()
+        return True
+
+    def _say(self, reason: str, words: str) -> None:
+        """Once for each beginning; of a rate, which is reached and left in every second, once a minute."""
+        now_ms = self.clock.now_ms()
+        if reason != self._last_reason and (reason != RATE or now_ms - self._rate_said_ms >= RATE_SAID_EVERY_MS):
+            log.warning("sends refused reason=%s: %s", reason, words)
+            if reason == RATE:
+                self._rate_said_ms = now_ms
+        self._last_reason = reason
+
+    def _calm_again(self) -> None:
+        if self._last_reason not in (None, RATE):
+            log.info("sends taken again reason=no more %s", self._last_reason)
+        self._last_reason = None
 
     def _reason(self) -> tuple[str, str] | None:
         config = self.config
