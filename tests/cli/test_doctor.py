@@ -203,6 +203,13 @@ def test_a_topic_that_may_not_be_written(doctor: Doctor) -> None:
     assert "no write permission: senders are refused" in found["topic-perm"]["what"]
 
 
+def test_a_question_about_one_topic_is_not_answered_with_another(doctor: Doctor) -> None:
+    doctor.command("topic", "create", "orders")
+    doctor.command("topic", "create", "broken", "--perm", "r")
+    assert set() == doctor.names("--topic", "orders")
+    assert {"topic-perm"} == doctor.names("--topic", "broken")
+
+
 def test_write_queues_that_nobody_reads(doctor: Doctor) -> None:
     doctor.command("topic", "create", "orders", "--write-queues", "8", "--read-queues", "2")
     _, found = doctor.examine()

@@ -58,7 +58,7 @@ def topics_may_be_used(facts: Facts) -> list[Finding]:
         if broker.broker_id:
             continue
         for topic, config in sorted(broker.topics.items()):
-            if is_own(topic) or topic in (broker.name, broker.cluster):
+            if is_own(topic) or topic in (broker.name, broker.cluster) or facts.asked_topic not in (None, topic):
                 continue
             lacks = [word for bit, word in ((2, "write"), (4, "read")) if not config.perm & bit]
             if lacks:
@@ -116,6 +116,8 @@ def topics_are_spread(facts: Facts) -> list[Finding]:
         if broker.broker_id == 0:
             by_cluster.setdefault(broker.cluster, []).append(broker.name)
     topics = {name for broker in facts.reached for name in broker.topics if not is_own(name)}
+    if facts.asked_topic is not None:
+        topics &= {facts.asked_topic}
     for cluster, members in sorted(by_cluster.items()):
         for topic in sorted(topics - {cluster, *members}):
             holders = {b.name for b in facts.reached if b.cluster == cluster and b.broker_id == 0 and topic in b.topics}
