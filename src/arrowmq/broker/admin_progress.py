@@ -102,7 +102,7 @@ class ProgressAdmin:
 
     @handles(RequestCode.GET_BROKER_CONSUME_STATS)
     def broker_consume_stats(self, request: GetConsumeStatsInBroker) -> Answer:
-        """The progress of every group in every topic it has offsets for."""
+        """The progress of every group in every topic it has offsets for; a group without any is listed as well."""
         result = ConsumeStatsList(broker_addr=self.broker.address.text)
         for group in list(self.broker.groups.table):
             per_topic = []
@@ -116,8 +116,7 @@ class ProgressAdmin:
                     result.total_diff += progress.broker_offset - progress.consumer_offset
                     result.total_inflight_diff += progress.pull_offset - progress.consumer_offset
                 per_topic.append(stats)
-            if per_topic:
-                result.consume_stats_list.append({group: per_topic})
+            result.consume_stats_list.append({group: per_topic})
         return Answer(body=fastjson.dumps(result))
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
@@ -188,7 +187,7 @@ class ProgressAdmin:
                     physic_offset=entry.physical_offset,
                     physic_size=entry.size,
                     tags_code=entry.tags_code,
-                    eval=matches is not None and passes,
+                    eval=body.subscription_data is not None and passes,
                 )
             )
         return Answer(body=fastjson.dumps(body), remark=NOT_SET)

@@ -16,6 +16,7 @@ from arrowmq.clock import Clock
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
+SHORTEST_RATE_MS = 10_000
 # Windows of the store's own rates, as GET_BROKER_RUNTIME_INFO lists them
 RATE_WINDOWS_MS = (10_000, 60_000, 600_000)
 
@@ -95,7 +96,8 @@ class Item:
         begin = samples[max(place, 0)]
         total, times = self.total - begin.total, self.times - begin.times
         # A counter at rest has no sample at the window's beginning; its last one says the same, from further back.
-        elapsed_ms = min(length_ms, max(1, now_ms - samples[0].at_ms))
+        # What was counted for the first time a moment ago has no rate yet: one message would be a thousand a second.
+        elapsed_ms = min(length_ms, max(SHORTEST_RATE_MS, now_ms - samples[0].at_ms))
         return Window(total, total * 1000 / elapsed_ms, total / times if times else 0.0)
 
 

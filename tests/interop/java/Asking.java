@@ -9,7 +9,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** What operators ask: topics, queries, offsets, resets, and the calls from the broker to a consumer. */
 final class Asking {
-    private DefaultMQAdminExt admin;
+    private static DefaultMQAdminExt admin;
 
     void register(Map<String, Hand.Deed> deeds) {
         deeds.put("create-topic", this::createTopic);
@@ -26,7 +26,11 @@ final class Asking {
             command.text("topic"), command.text("msgId")).getConsumeResult().name());
     }
 
-    synchronized DefaultMQAdminExt admin() throws MQClientException {
+    DefaultMQAdminExt admin() throws MQClientException {
+        return shared();
+    }
+
+    static synchronized DefaultMQAdminExt shared() throws MQClientException {
         if (admin == null) {
             DefaultMQAdminExt fresh = Hand.configured(new DefaultMQAdminExt());
             fresh.start();

@@ -1,18 +1,24 @@
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
- * mqadmin as it is, many times in one process: a process of its own for each subcommand would mean seconds of starting
+ * Apache's tools. mqadmin as it is, many times in one process: a process of its own for each subcommand would mean seconds of starting
  * for each. One subcommand runs at a time, because what it prints is caught where the whole process prints.
  */
 final class Tools {
     void register(Map<String, Hand.Deed> deeds) {
         deeds.put("mqadmin", this::mqadmin);
+        deeds.put("admin", this::call);
     }
 
     synchronized Object mqadmin(Command command) throws Exception {
@@ -45,6 +51,38 @@ final class Tools {
         said.put("complained", complained.toString("UTF-8"));
         said.put("ended", ended);
         return said;
+    }
+
+    /** A method of Apache's admin client, as the RocketMQ dashboard calls it, and its answer as JSON. */
+    Object call(Command command) throws Exception {
+        List<Object> given = command.list("arguments");
+        for (Method method : DefaultMQAdminExt.class.getMethods()) {
+            if (method.getName().equals(command.text("method")) && method.getParameterCount() == given.size()) {
+                Object[] arguments = new Object[given.size()];
+                for (int i = 0; i < arguments.length; i++) {
+                    arguments[i] = fitted(given.get(i), method.getParameterTypes()[i]);
+                }
+                try {
+                    return RemotingSerializable.toJson(method.invoke(Asking.shared(), arguments), true);
+                } catch (InvocationTargetException refused) {
+                    return RemotingSerializable.toJson(Hand.problem(refused.getCause()), true);
+                }
+            }
+        }
+        throw new IllegalArgumentException("the admin client has no such method: " + command.text("method"));
+    }
+
+    @SuppressWarnings("unchecked")
+    static Object fitted(Object given, Class<?> type) {
+        if (type == MessageQueue.class) {
+            Map<String, Object> queue = (Map<String, Object>) given;
+            return new MessageQueue((String) queue.get("topic"), (String) queue.get("broker"), ((Number) queue.get("queue")).intValue());
+        }
+        if (given instanceof Number) {
+            Number number = (Number) given;
+            return type == int.class ? (Object) number.intValue() : (Object) number.longValue();
+        }
+        return given;
     }
 
     /** A subcommand may keep a client that it has shut down: mqadmin as a process never runs one twice. */
