@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -44,6 +45,34 @@ async def test_a_store_that_cannot_write_is_the_reason(node: Any, monkeypatch: p
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "91 % full" in (answer.remark or "")
     assert flow(node).refused == {"disk": 1}
+
+
+async def test_the_log_says_once_that_a_full_disk_refuses_and_once_that_it_is_over(
+    node: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "arrowmq.broker.flow")
+    monkeypatch.setattr(node.broker.store.retention, "disk_full_reason", "the disk is 91 % full")
+    for _ in range(3):
+        await node.client.send("orders")
+    monkeypatch.setattr(node.broker.store.retention, "disk_full_reason", None)
+    for _ in range(2):
+        await node.client.send("orders")
+    assert [record.message for record in caplog.records] == [
+        "sends refused reason=disk: the disk is 91 % full",
+        "sends taken again reason=no more disk",
+    ]
+
+
+async def test_a_rate_that_is_reached_every_second_is_said_once_a_minute(
+    make_node: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "arrowmq.broker.flow")
+    node = await make_node(maxSendsPerSecond="1")
+    for _ in range(5):
+        for _ in range(3):
+            await node.client.send("orders")
+        await node.clock.advance(1)
+    assert len(caplog.records) == 1
 
 
 async def test_memory_is_the_reason(make_node: Any) -> None:

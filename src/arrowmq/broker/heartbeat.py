@@ -48,16 +48,26 @@ class HeartbeatService:
         command = call.command
         return ClientChannel(call.connection, beat.client_id, command.language, command.version, self.clock.now_ms())
 
+    def _say_unknown(self, group: str, beat: HeartbeatData, call: Call) -> None:
+        """Once for a connection: its client repeats itself every thirty seconds."""
+        said: set[str] = call.connection.attributes.setdefault("unknown groups", set())
+        if group not in said:
+            said.add(group)
+            log.warning(
+                "consumer ignored group=%s client=%s peer=%s reason=the group does not exist: %s",
+                group,
+                beat.client_id,
+                call.connection.peer_text,
+                self.groups.why_not_created(group),
+            )
+
     def _consumer(self, consumer: ConsumerData, beat: HeartbeatData, call: Call) -> bool:
         """Registers one group of a heartbeat. True if the client must send its subscriptions in full next time."""
         if self.config.reject_pull_consumer_enable and consumer.consume_type == CONSUME_ACTIVELY:
             return False
         settings = self.groups.find(consumer.group_name)
         if settings is None:
-            why = self.groups.why_not_created(consumer.group_name)
-            log.warning(
-                "client %s: group[%s] does not exist and is ignored, %s", beat.client_id, consumer.group_name, why
-            )
+            self._say_unknown(consumer.group_name, beat, call)
             return False
         is_changed = False
         fingerprint = beat.heartbeat_fingerprint
