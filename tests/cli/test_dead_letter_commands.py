@@ -48,6 +48,12 @@ def test_letters_that_pass_the_filter_are_sent_again(command: Command, group: st
     assert "sent again: 1 message" in command("dead-letters", "resend", group, "--limit", "1", "--yes")
 
 
+def test_a_limit_that_is_reached_is_said(command: Command, group: str) -> None:
+    result = command.run("dead-letters", "resend", group, "--limit", "2", "--dry-run", "--json")
+    assert 0 == result.exit_code
+    assert "--limit 2 is reached: there may be more" in result.stderr
+
+
 def test_mistakes_about_dead_letters_are_sentences(command: Command, group: str) -> None:
     assert "does not exist" in command.fails(1, "dead-letters", "list", "nosuch")
     assert "no dead letter" in command.fails(1, "dead-letters", "show", group, "0" * 32)

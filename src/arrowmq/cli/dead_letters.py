@@ -7,6 +7,7 @@ message in the topic it came from; the letter stays until it is too old to be ke
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import click
@@ -102,7 +103,7 @@ async def show(link: Link, group: str, msg_id: str) -> None:
         if found:
             show_message(link, max(found, key=lambda each: each.store_timestamp))
             return
-    for letter in await link.admin.dead_letters(group, max_count=100_000):
+    async for letter in _letters(link, group):
         if msg_id in (letter.msg_id, letter.offset_msg_id):
             show_message(link, letter)
             return
@@ -123,7 +124,7 @@ async def show(link: Link, group: str, msg_id: str) -> None:
 @click.option("--key", help="Only letters with this key.")
 @click.option("--from", "begin", type=TIME, help="Parked at this time or later.")
 @click.option("--to", "end", type=TIME, help="Parked before this time.")
-@click.option("--limit", type=click.IntRange(1), default=100_000, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=10_000, show_default=True, help="At most so many.")
 @click.option("--rate", type=click.FloatRange(min=0.01), help="At most so many a second.")
 @click.option("--dry-run", is_flag=True, help="Show which, and send nothing.")
 @yes_option
@@ -146,16 +147,19 @@ async def resend(
 
     Every group of the topic gets them, not only this one. The letters stay where they are.
     """
-    chosen = [
-        letter
-        for letter in await link.admin.dead_letters(group, max_count=100_000)
-        if (not ids or letter.msg_id in ids or letter.offset_msg_id in ids)
-        and (topic is None or origin_of(letter) == topic)
-        and (tag is None or letter.tag == tag)
-        and (key is None or key in letter.keys)
-        and (begin is None or letter.store_timestamp >= begin)
-        and (end is None or letter.store_timestamp < end)
-    ][:limit]
+    chosen: list[ReceivedMessage] = []
+    async for letter in _letters(link, group):
+        if (
+            (not ids or letter.msg_id in ids or letter.offset_msg_id in ids)
+            and (topic is None or origin_of(letter) == topic)
+            and (tag is None or letter.tag == tag)
+            and (key is None or key in letter.keys)
+            and (begin is None or letter.store_timestamp >= begin)
+            and (end is None or letter.store_timestamp < end)
+        ):
+            chosen.append(letter)
+        if len(chosen) == limit:
+            break
     if not chosen:
         raise Failure(f"group {group} has no dead letter that fits; `arrowmq dead-letters list {group}` lists them")
     if not link.screen.as_json:
@@ -172,6 +176,18 @@ async def resend(
         link.screen.json({"group": group, "isDone": not dry_run, "letters": wanted, "sent": sent})
     else:
         link.screen.say("Nothing was sent (--dry-run)." if dry_run else f"sent again: {counted(len(sent), 'message')}")
+    if len(chosen) == limit:
+        link.screen.warn(
+            f"--limit {limit} is reached: there may be more; go on with --from {chosen[-1].store_timestamp}"
+        )
+
+
+async def _letters(link: Link, group: str) -> AsyncIterator[ReceivedMessage]:
+    """The letters one by one, however many; none if nothing of the group ever died."""
+    topic = names.dlq_topic(link.admin.namespace.wrap(group))
+    if await link.admin.session.fetch_route(topic) is not None:
+        async for letter in link.admin.read(topic):
+            yield letter
 
 
 async def _send_all(link: Link, letters: list[ReceivedMessage], rate: float | None) -> list[dict[str, Any]]:

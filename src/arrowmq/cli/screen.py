@@ -62,6 +62,10 @@ class Screen:
         if not self.as_json:
             self.console.print(Text(sentence, style=style or ""), soft_wrap=False)
 
+    def warn(self, sentence: str) -> None:
+        """For people and programs alike, beside the result: on standard error."""
+        self.errors.print(Text(sentence), soft_wrap=True)
+
     def point(self, mark: str, sentence: str, style: str | None = None) -> None:
         """A sentence behind a mark; its further lines are indented as far as the first."""
         if not self.as_json:
