@@ -159,7 +159,7 @@ cdef bint java_hash_utf8(const unsigned char* text, Py_ssize_t length, int32_t* 
 
 
 def java_hash_of_bytes(bytes text not None):
-    """Java's hash of UTF-8 bytes, or None if they are none; for the tests of `java_hash_utf8`."""
+    """Java's hash of UTF-8 bytes, or None if they are none."""
     cdef int32_t hashed
     if java_hash_utf8(<const unsigned char*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), &hashed):
         return hashed

@@ -68,6 +68,14 @@ def java_hash(text: str) -> int:
     return (value ^ 0x80000000) - 0x80000000
 
 
+def java_hash_of_bytes(text: bytes) -> int | None:
+    """Java's hash of UTF-8 bytes, or None if they are none."""
+    try:
+        return java_hash(text.decode())
+    except UnicodeDecodeError:
+        return None
+
+
 # The fields of a record, in the order in which `Record` takes them.
 FIELDS = (
     "topic", "body", "properties_raw", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag",
