@@ -33,7 +33,7 @@ final class Tools {
         try {
             forgetSubcommands();
             // Some subcommands repeat themselves until they are stopped.
-            Thread tool = new Thread(() -> MQAdminStartup.main0(arguments, null), "mqadmin " + arguments[0]);
+            Thread tool = new Thread(() -> MQAdminStartup.main0(arguments, null), "mqadmin");
             tool.setDaemon(true);
             tool.start();
             tool.join(command.number("limit", 60000));

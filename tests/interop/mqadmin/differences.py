@@ -94,6 +94,7 @@ DIFFERENCES = (
         "the ports of this run",
         always=False,
     ),
+    Difference(r"consumerProgress of a .*", r"line 1 word 3", "messages a second of the moment", always=False),
     Difference(r"queryMsgById consumed by a client", r"line 1 word 6", "how long the client took", always=False),
     Difference(r"dashboard consumeMessageDirectly", r"spentTimeMills", "how long the client took", always=False),
     Difference(r"sendMsgStatus", r"rt=.*", "how long each send took", always=False),
