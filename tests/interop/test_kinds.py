@@ -58,7 +58,7 @@ def test_an_orderly_listener_that_suspends_sees_the_same_message_again_first(jav
 
 
 @pytest.mark.parametrize("level", sorted(DELAY_S))
-def test_a_thousand_pending_delays_come_on_time_and_in_order(java: Hand, scene: Scene, level: int) -> None:
+def test_a_thousand_pending_delays_come_on_time(java: Hand, scene: Scene, level: int) -> None:
     topic, delay_s = scene.topic(queues=1), DELAY_S[level]
     listener = scene.listener(java, topic)
     sent = [{"key": f"d{i}", "body": f"{i}", "delay": level} for i in range(1_000)]
