@@ -26,10 +26,10 @@ def unordered(text: str) -> Fields:
 
 
 def pairs(text: str) -> Fields:
-    """`key = value` and `key : value` lines."""
+    """`key = value` and `key : value` lines, each of which may begin with the broker it is about."""
     fields: Fields = {}
     for line in _meaningful(text):
-        found = re.match(r"\s*([^\s:=]+)\s*[:=]\s*(.*)", line)
+        found = re.match(r"\s*(?:<broker>\s+)?([^\s:=]+)\s*[:=]\s*(.*)", line)
         key, value = (found[1], found[2].strip()) if found else (line.strip(), "")
         fields[key] = value
     return fields

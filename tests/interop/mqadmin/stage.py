@@ -70,8 +70,7 @@ class Stage:
         receipts = hand.do("send", producer="shop", topic=TOPIC, messages=MESSAGES)
         self._consume_once(PAST_GROUP)
         client = hand.do("listen", name="billing", group=GROUP, topic=TOPIC)
-        hand.do("seen", name="billing", atLeast=len(MESSAGES))
-        hand.do("commit-offsets", name="billing")
+        self._consumed("billing", GROUP)
         names = {
             self.target.namesrv: "<namesrv>",
             self.target.broker: "<broker>",
@@ -95,8 +94,18 @@ class Stage:
 
     def _consume_once(self, group: str) -> None:
         self.hand.do("listen", name=group, group=group, topic=TOPIC)
-        self.hand.do("seen", name=group, atLeast=len(MESSAGES))
+        self._consumed(group, group)
         self.hand.do("stop-listening", name=group)
+
+    def _consumed(self, name: str, group: str) -> None:
+        """Returns when the broker has the offsets: a message is seen a moment before it counts as consumed."""
+        self.hand.do("seen", name=name, atLeast=len(MESSAGES))
+        for _ in range(300):
+            self.hand.do("commit-offsets", name=name)
+            queues = self.hand.do("progress", group=group, topic=TOPIC).values()
+            if sum(queue["consumer"] for queue in queues) == len(MESSAGES):
+                return
+        raise AssertionError(f"{self.target.kind} never had the offsets of {group}")
 
     def _traced(self) -> str:
         """A message that left a trace: one line of the form that Java producers write, in the trace topic."""
