@@ -94,7 +94,11 @@ def test_tail_shows_what_is_there_in_order_and_ends_if_told(command: Command, to
 def test_tail_follows_until_it_is_interrupted(command: Command, topic: str) -> None:
     words = [sys.executable, "-u", "-c", "from arrowmq.cli import main; main()", "message", "tail", topic]
     tail = subprocess.Popen(
-        [*words, "--from", "begin", "-n", command.namesrv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*words, "--from", "begin", "-n", command.namesrv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
     )
     assert tail.stdout is not None
     try:

@@ -70,6 +70,7 @@ class TableFile:
 
     def _write(self, state: int, data: bytes) -> None:
         with self._lock:
-            if state >= self._written:
+            # Two may have asked for the same state; between renaming the old file and writing the new there is none.
+            if state > self._written or not self.file.path.exists():
                 self.file.persist(data)
                 self._written = state
