@@ -33,7 +33,7 @@ twins: setup  ## the same tests, with the Python twins only
 
 test: check unit twins  ## everything that guards a change
 
-asan: setup  ## the native modules of the wire under AddressSanitizer, built apart from the others
+asan: setup  ## the native modules under AddressSanitizer, built apart from the others
 	@tools/asan
 
 interop: setup  ## real Java, Go and Node clients and the real Apache broker against ours
