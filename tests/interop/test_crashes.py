@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from oracle.target import Target
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
+PATIENCE_S = 90
 CONFIG = {"transactionTimeOut": 3000, "transactionCheckInterval": 3000}
 
 
@@ -30,10 +32,8 @@ def test_nothing_acknowledged_is_lost_and_order_holds_over_two_crashes(target_ki
             target.crash()
         assert flooding.result(200)["sent"] == keys * count
         wanted = {f"k{key}:{number}" for key in range(keys) for number in range(count)}
-        seen = listener.seen()
-        for _ in range(30):
-            if wanted <= {record.partition("@")[0] for record in seen}:
-                break
+        seen, deadline = listener.seen(), time.monotonic() + PATIENCE_S
+        while not wanted <= {record.partition("@")[0] for record in seen} and time.monotonic() < deadline:
             seen = listener.seen(len(seen) + 1, 5)
     assert wanted == {record.partition("@")[0] for record in seen}
     for key, numbers in by_key(seen).items():
@@ -66,8 +66,8 @@ def test_delays_retries_and_transactions_survive_a_crash(target_kind: str, tmp_p
         listener.seen(6)
         target.crash()
         wanted = {f"delayed {i}" for i in range(50)} | {f"{name} {i}" for name in ("commit", "late") for i in range(5)}
-        seen = listener.seen()
-        for _ in range(30):
+        seen, deadline = listener.seen(), time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
             times = [record["times"] for record in seen if record["key"] == "retried"]
             if wanted <= {record["body"] for record in seen} and max(times, default=0) >= 1:
                 break
