@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -41,9 +42,8 @@ def test_order_is_kept_per_key_while_members_come_and_die(
     seen: list[str] = survivor.seen()
     wanted = {f"k{key}:{number}" for key in range(keys) for number in range(count)}
     found = {record.partition("@")[0] for record in killed_saw}
-    for _ in range(40):
-        if wanted <= found | {record.partition("@")[0] for record in seen}:
-            break
+    deadline = time.monotonic() + 120
+    while not wanted <= found | {record.partition("@")[0] for record in seen} and time.monotonic() < deadline:
         seen = survivor.seen(len(seen) + 1, 5)
     assert wanted == found | {record.partition("@")[0] for record in seen}
     assert_order(killed_saw, seen)
