@@ -18,7 +18,7 @@ HEAD = """# Apache's own tools
     mqadmin updateTopic -n localhost:9876 -c DefaultCluster -t orders
     mqadmin consumerProgress -n localhost:9876 -g billing
 
-`python -m tests.interop.mqadmin` (part of `make interop`) fills an Apache cluster and an ArrowMQ with the same data,
+`python -m tests.interop.mqadmin` (in tests: `make mqadmin`) fills an Apache cluster and an ArrowMQ with the same data,
 runs the subcommands below against both, and compares what they print field by field. Addresses, ids and times of day
 are left out of the comparison; every other difference has its reason in the second table, or the run fails. The same is
 done with the calls that the RocketMQ dashboard makes through Apache's admin client, listed at the end.
