@@ -157,13 +157,17 @@ class FullDisk(Disk):
             raise self.explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path)
         self.room -= length
 
-    def create(self, path: Path, size: int, allocated: int) -> None:
+    def create(self, path: Path, size: int, allocated: int, *, written: bool = False) -> None:
         self._take(path, allocated)
-        super().create(path, size, allocated)
+        super().create(path, size, allocated, written=written)
 
     def allocate(self, path: Path, offset: int, length: int) -> None:
         self._take(path, length)
         super().allocate(path, offset, length)
+
+    def fill(self, path: Path, offset: int, length: int) -> None:
+        self._take(path, length)
+        super().fill(path, offset, length)
 
 
 def fill(store: MessageStore, count: int) -> tuple[int, str]:

@@ -12,6 +12,7 @@ import mmap
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from arrowmq.store._tail_plain import ENTRY
 from arrowmq.store.consumequeue import ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -63,19 +64,19 @@ class ColdReader:
         queue = self._store.consume_queues.find(topic, queue_id)
         if queue is None:
             return
-        segment = queue.segment_at(offset * ENTRY_BYTES)
-        if segment is None or offset < 0:
+        file = queue.file_at(offset * ENTRY_BYTES)
+        if file is None or offset < 0:
             return
         disk = self._store.disk
         try:
-            disk.read(segment.path, offset * ENTRY_BYTES - segment.start, max_count * ENTRY_BYTES)
+            entries = disk.read(file.path, offset * ENTRY_BYTES - file.start, max_count * ENTRY_BYTES)
             read = 0
-            for entry in queue.entries(offset, max_count):
-                log_segment = self._store.commit_log.segment_at(entry.physical_offset)
-                if log_segment is None or not 0 < entry.size <= log_segment.size:
+            for physical, size, _ in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_BYTES * ENTRY_BYTES]):
+                log_segment = self._store.commit_log.segment_at(physical)
+                if log_segment is None or not 0 < size <= log_segment.size:
                     continue
-                disk.read(log_segment.path, entry.physical_offset - log_segment.start, entry.size)
-                read += entry.size
+                disk.read(log_segment.path, physical - log_segment.start, size)
+                read += size
                 if read >= max_bytes:
                     return
         except FileNotFoundError:

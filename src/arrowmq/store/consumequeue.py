@@ -2,7 +2,8 @@
 
 Derived from the log and rebuilt from it at need. Entry number i, the queue offset, is at byte 20 * i of a chain of
 files; a file is created sparse at its full size, as Apache demands, and gets blocks chunk by chunk as it fills, so that
-10,000 queues cost what they hold and not 60 GB.
+10,000 queues cost what they hold and not 60 GB. A chunk is written with zeros before it is used, which brings it into
+memory: a write into a mapped page that is not there would make the kernel read ahead megabytes of nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from pathlib import Path
 
 from arrowmq.store._tail_plain import ENTRY
 from arrowmq.store.disk import Disk
+from arrowmq.store.errors import OutOfSpace
+from arrowmq.store.mapped_queues import MappedQueues
 from arrowmq.store.results import Entry
 from arrowmq.store.segment import Segment, list_segments, segment_name
 from arrowmq.store.tail import LogTail, QueueTail, put_entry
 from arrowmq.store.walk import scan_queue
 
 ENTRY_BYTES = 20
-ALLOCATION_BYTES = 64 * 1024
-MAX_ALLOCATION_BYTES = 1024 * 1024
-_FIRST_BYTES = 4096
+PAGE_BYTES = 4096
+MAX_CHUNK_BYTES = 256 * 1024
 FILLER = ENTRY.pack(0, 0x7FFFFFFF, 0)  # stands before the first message of a queue
 EMPTY = bytes(ENTRY_BYTES)
 
@@ -32,11 +34,27 @@ def is_entry(physical_offset: int, size: int) -> bool:
 class ConsumeQueue:
     """One queue's files, with the tail that appends to them."""
 
-    __slots__ = ("_checked_min", "_disk", "_min_bytes", "file_bytes", "folder", "segments", "tail")
+    __slots__ = (
+        "_checked_min",
+        "_disk",
+        "_filled_to",
+        "_mapped",
+        "_min_bytes",
+        "_path",
+        "file_bytes",
+        "mapped_place",
+        "segments",
+        "tail",
+    )
 
-    def __init__(self, disk: Disk, folder: Path, topic: str, queue_id: int, file_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, topic: str, queue_id: int, file_bytes: int, mapped: MappedQueues
+    ) -> None:
         self._disk = disk
-        self.folder = folder
+        self._path = folder
+        self._mapped = mapped
+        self.mapped_place = -1
+        self._filled_to = 0  # up to this byte of the queue the files have blocks and were written
         self.file_bytes = file_bytes
         self.segments: list[Segment] = []
         self.tail = QueueTail(topic, queue_id)
@@ -44,16 +62,24 @@ class ConsumeQueue:
         self._min_bytes = 0
         self._checked_min = -1
 
+    @property
+    def folder(self) -> Path:
+        return Path(self._path)
+
     # Opening
 
     def load(self, *, thorough: bool, writable: bool = True) -> None:
         """Find the files and where they end. After a clean stop the filled part is dense, and its end is searched by
         halves; otherwise the last three files are read entry by entry and what does not fit is cut."""
-        self.segments = list_segments(self._disk, self.folder, self.file_bytes, writable=writable)
+        self.segments = list_segments(self._disk, self._path, self.file_bytes, writable=writable, scattered=True)
         page = b""
         while self.segments:
-            page = self._disk.read(self.segments[-1].path, 0, _FIRST_BYTES)
-            if ENTRY.unpack_from(page, 0)[1] > 0:
+            path = f"{self._path}/{segment_name(self.segments[-1].start)}"
+            if thorough:
+                page = self._disk.read_filled(path, self.file_bytes)
+            else:
+                page = self._disk.read_start(path, PAGE_BYTES)
+            if len(page) >= ENTRY_BYTES and ENTRY.unpack_from(page, 0)[1] > 0:
                 break
             if not writable:
                 self.segments.pop()
@@ -64,7 +90,10 @@ class ConsumeQueue:
         if not self.segments:
             return
         self._min_bytes = self.segments[0].start
-        end, max_physical = self._scan_end() if thorough else self._search_end(page)
+        if len(page) < ENTRY_BYTES:
+            end, max_physical = self.segments[-1].start, 0
+        else:
+            end, max_physical = self._scan_end(page) if thorough else self._search_end(page)
         self.tail.next_offset = end // ENTRY_BYTES
         self.tail.max_physical = max_physical
 
@@ -97,12 +126,12 @@ class ConsumeQueue:
         physical, size, _ = ENTRY.unpack_from(page, at) if low <= in_page else self._read_entry(last, at)
         return last.start + low * ENTRY_BYTES, physical + (0 if size == 0x7FFFFFFF else size)
 
-    def _scan_end(self) -> tuple[int, int]:
+    def _scan_end(self, last_file: bytes) -> tuple[int, int]:
         max_physical = 0
         end = self.segments[max(0, len(self.segments) - 3)].start
+        newest = self.segments[-1]
         for segment in self.segments[-3:]:
-            ranges = self._disk.data_ranges(segment.path, 0, self.file_bytes)
-            data = self._disk.read(segment.path, 0, ranges[-1][1] if ranges else 0)
+            data = last_file if segment is newest else self._disk.read_filled(str(segment.path), self.file_bytes)
             count, max_physical, filled = scan_queue(data, max_physical)
             end = segment.start + count * ENTRY_BYTES
             if end < segment.end:
@@ -128,13 +157,23 @@ class ConsumeQueue:
         if segment is None:
             segment = self._create(at // self.file_bytes * self.file_bytes)
         position = at - segment.start
-        # A queue gets as much again as it has, within bounds: small ones stay small, busy ones are seldom held up.
-        step = min(max(ALLOCATION_BYTES, position), MAX_ALLOCATION_BYTES)
-        limit = min(self.file_bytes, (position + step) // ALLOCATION_BYTES * ALLOCATION_BYTES)
-        if limit < position + ENTRY_BYTES:
-            limit = min(self.file_bytes, position + ALLOCATION_BYTES)
-        segment.allocate(position, limit - position)
+        if at + ENTRY_BYTES > self._filled_to:
+            # A queue gets as much again as it has, within bounds: small ones stay small, busy ones are seldom held up.
+            self._fill(segment, position, min(max(PAGE_BYTES, position), MAX_CHUNK_BYTES))
+        limit = min(self._filled_to, segment.end) - segment.start
         self.tail.attach(segment.view, segment.start, limit)
+
+    def _fill(self, segment: Segment, position: int, step: int) -> None:
+        limit = min(self.file_bytes, -(-(position + step) // PAGE_BYTES) * PAGE_BYTES)
+        try:
+            self._disk.fill(segment.path, position, limit - position)
+        except OutOfSpace:
+            # Amid a batch nothing may fail: what was reserved for it is there.
+            reserved = min(self.tail.reserved * ENTRY_BYTES - segment.start, self.file_bytes)
+            if reserved < position + ENTRY_BYTES:
+                raise
+            limit = reserved
+        self._filled_to = segment.start + limit
 
     def reserve(self, count: int) -> None:
         """Room for so many entries in a row, over a file end too, where it can be foreseen."""
@@ -148,10 +187,13 @@ class ConsumeQueue:
         self.tail.reserved = end // ENTRY_BYTES
 
     def _create(self, start: int) -> Segment:
-        self._disk.make_folder(self.folder)
-        path = self.folder / segment_name(start)
-        self._disk.create(path, self.file_bytes, min(self.file_bytes, ALLOCATION_BYTES))
-        segment = Segment(self._disk, path, start, self.file_bytes)
+        folder = self.folder
+        if not self.segments:
+            self._disk.make_folder(folder)
+        path, filled = folder / segment_name(start), min(self.file_bytes, PAGE_BYTES)
+        self._disk.create(path, self.file_bytes, filled, written=True)
+        segment = Segment(self._disk, path, start, self.file_bytes, scattered=True)
+        self._filled_to = max(self._filled_to, start + filled)
         if not self.segments:
             self._min_bytes = start
         self.segments.append(segment)
@@ -200,11 +242,19 @@ class ConsumeQueue:
 
     # Reading
 
-    def segment_at(self, byte_offset: int) -> Segment | None:
-        if not self.segments:
+    def file_at(self, byte_offset: int) -> Segment | None:
+        """The file with this byte of the queue; any thread may ask."""
+        segments = self.segments
+        if not segments:
             return None
-        number = (byte_offset - self.segments[0].start) // self.file_bytes
-        return self.segments[number] if 0 <= number < len(self.segments) else None
+        number = (byte_offset - segments[0].start) // self.file_bytes
+        return segments[number] if 0 <= number < len(segments) else None
+
+    def segment_at(self, byte_offset: int) -> Segment | None:
+        """The same, to be mapped."""
+        if self.mapped_place < 0:
+            self._mapped.add(self)
+        return self.file_at(byte_offset)
 
     def view_at(self, queue_offset: int, end_offset: int) -> memoryview | None:
         """The entries from `queue_offset` up to `end_offset` or the end of its file."""
@@ -292,7 +342,7 @@ class ConsumeQueue:
         last = self.entry(keep - 1)
         self.tail.max_physical = 0 if last is None or last.size == 0x7FFFFFFF else last.physical_offset + last.size
         self.tail.attach(None, 0, 0)
-        self.tail.reserved = 0
+        self.tail.reserved = self._filled_to = 0
         return before - keep
 
     def detach_expired(self, min_physical: int) -> list[Segment]:
@@ -307,8 +357,8 @@ class ConsumeQueue:
         return detached
 
     def destroy(self) -> None:
-        self.tail.attach(None, 0, 0)
-        self.tail.reserved = 0
+        self.let_go()
+        self._filled_to = 0
         for segment in self.segments:
             segment.delete()
         self.segments = []
@@ -318,6 +368,8 @@ class ConsumeQueue:
             self.folder.rmdir()
 
     def let_go(self) -> None:
+        """Unmap the files; the next message or reader maps what it needs again."""
+        self._mapped.remove(self)
         self.tail.attach(None, 0, 0)
         self.tail.reserved = 0
         for segment in self.segments:

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +22,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
+_ZEROS = memoryview(bytes(256 * 1024))  # at once: the kernel then takes memory in large pieces, which is cheaper
 _MAP_NORESERVE = 0x4000
 _MAP_FIXED = 0x10
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -38,6 +40,26 @@ def _map_in_place(handle: int, size: int) -> mmap.mmap:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return mapping
+
+
+def _write_zeros(handle: int, offset: int, length: int) -> None:
+    end = offset + length
+    while offset < end:
+        offset += os.pwrite(handle, _ZEROS[: end - offset], offset)
+
+
+def _data_ranges(handle: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    while start < end:
+        try:
+            data = os.lseek(handle, start, os.SEEK_DATA)
+        except OSError as problem:
+            if problem.errno == errno.ENXIO:  # nothing but a hole from here on
+                return
+            raise
+        stop = min(os.lseek(handle, data, os.SEEK_HOLE), end)
+        if data < stop:
+            yield data, stop
+        start = max(stop, data + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +85,19 @@ class Disk:
         except OSError as problem:
             raise self.explain(problem, path) from problem
 
-    def create(self, path: Path, size: int, allocated: int) -> None:
-        """A new file of `size` bytes, all zero, whose first `allocated` bytes have blocks. All or nothing."""
+    def create(self, path: Path, size: int, allocated: int, *, written: bool = False) -> None:
+        """A new file of `size` bytes, all zero, whose first `allocated` bytes have blocks. All or nothing.
+
+        `written` has the zeros written, as `fill` does."""
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as problem:
             raise self.explain(problem, path) from problem
         try:
             os.ftruncate(handle, size)
-            if allocated:
+            if allocated and written:
+                _write_zeros(handle, 0, allocated)
+            elif allocated:
                 os.posix_fallocate(handle, 0, allocated)
         except OSError as problem:
             os.unlink(path)
@@ -90,14 +116,30 @@ class Disk:
         except OSError as problem:
             raise self.explain(problem, path) from problem
 
-    def map(self, path: Path, size: int, *, writable: bool = True) -> mmap.mmap:
-        """A mapping of a file. A writable one holds no file descriptor: a broker has one mapping for every queue."""
+    def fill(self, path: Path, offset: int, length: int) -> None:
+        """Write zeros: the part gets blocks, as by `allocate`, and is in memory. Touching a page of a mapped file that
+        is not in memory makes the kernel read ahead, with some disks megabytes, while the loop waits."""
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _write_zeros(handle, offset, length)
+            finally:
+                os.close(handle)
+        except OSError as problem:
+            raise self.explain(problem, path) from problem
+
+    def map(self, path: Path, size: int, *, writable: bool = True, scattered: bool = False) -> mmap.mmap:
+        """A mapping of a file. A writable one holds no file descriptor: a broker has one mapping for every queue.
+        `scattered`: it is touched here and there, so a page that is not in memory is read alone."""
         try:
             handle = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
             try:
-                return _map_in_place(handle, size) if writable else mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+                mapping = _map_in_place(handle, size) if writable else mmap.mmap(handle, size, access=mmap.ACCESS_READ)
             finally:
                 os.close(handle)
+            if scattered and hasattr(mmap, "MADV_RANDOM"):
+                mapping.madvise(mmap.MADV_RANDOM)
+            return mapping
         except OSError as problem:
             raise self.explain(problem, path) from problem
 
@@ -127,25 +169,30 @@ class Disk:
         finally:
             os.close(handle)
 
+    def read_start(self, path: str, length: int) -> bytes:
+        """The first bytes of a file; opening a store asks for those of every queue."""
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(handle, length, 0)
+        finally:
+            os.close(handle)
+
+    def read_filled(self, path: str, length: int) -> bytes:
+        """A file from its start up to the last byte, within `length`, that may be something else than zero."""
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ranges = list(_data_ranges(handle, 0, length))
+            return os.pread(handle, ranges[-1][1], 0) if ranges else b""
+        finally:
+            os.close(handle)
+
     def data_ranges(self, path: Path, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of a file that may hold something else than zeros; holes and untouched blocks are left out."""
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        ranges = []
         try:
-            while start < end:
-                try:
-                    data = os.lseek(handle, start, os.SEEK_DATA)
-                except OSError as problem:
-                    if problem.errno == errno.ENXIO:  # nothing but a hole from here on
-                        break
-                    raise
-                stop = min(os.lseek(handle, data, os.SEEK_HOLE), end)
-                if data < stop:
-                    ranges.append((data, stop))
-                start = max(stop, data + 1)
+            return list(_data_ranges(handle, start, end))
         finally:
             os.close(handle)
-        return ranges
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.consumequeue import ConsumeQueue
 from arrowmq.store.disk import Disk
+from arrowmq.store.mapped_queues import MappedQueues
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -22,6 +23,7 @@ class Queues:
         self._config = config
         self._delays_ms = config.delay_levels_ms
         self._table: dict[tuple[str, int], ConsumeQueue] = {}
+        self.mapped = MappedQueues()
 
     def load(self, *, thorough: bool, writable: bool = True) -> None:
         """Find every queue and where it ends. Nothing is mapped, no file stays open."""
@@ -38,8 +40,8 @@ class Queues:
                             queue.load(thorough=thorough, writable=writable)
 
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
-        folder = self.folder / topic / str(queue_id)
-        queue = ConsumeQueue(self._disk, folder, topic, queue_id, self._config.queue_file_bytes)
+        folder = f"{self.folder}/{topic}/{queue_id}"
+        queue = ConsumeQueue(self._disk, folder, topic, queue_id, self._config.queue_file_bytes, self.mapped)
         if topic == SCHEDULE_TOPIC:
             queue.tail.delays_ms = self._delays_ms
         self._table[topic, queue_id] = queue

@@ -23,10 +23,20 @@ def segment_name(start: int) -> str:
 class Segment:
     """One file. It is mapped at first use; what still views it keeps it mapped after it is dropped or deleted."""
 
-    __slots__ = ("_disk", "_map", "_view", "path", "size", "start", "writable")
+    __slots__ = ("_disk", "_map", "_path", "_view", "scattered", "size", "start", "writable")
 
-    def __init__(self, disk: Disk, path: Path, start: int, size: int, *, writable: bool = True) -> None:
-        self.path = path
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path | str,
+        start: int,
+        size: int,
+        *,
+        writable: bool = True,
+        scattered: bool = False,
+    ) -> None:
+        self._path = path
+        self.scattered = scattered
         self.start = start
         self.size = size
         self.writable = writable
@@ -35,15 +45,22 @@ class Segment:
         self._view: memoryview | None = None
 
     @property
+    def path(self) -> Path:
+        if isinstance(self._path, str):  # of the many files a store is opened with, few are touched
+            self._path = Path(self._path)
+        return self._path
+
+    @property
     def end(self) -> int:
         return self.start + self.size
 
     @property
     def view(self) -> memoryview:
-        if self._view is None:
-            self._map = self._disk.map(self.path, self.size, writable=self.writable)
-            self._view = memoryview(self._map)
-        return self._view
+        view = self._view
+        if view is None:
+            self._map = self._disk.map(self.path, self.size, writable=self.writable, scattered=self.scattered)
+            self._view = view = memoryview(self._map)
+        return view
 
     @property
     def is_mapped(self) -> bool:
@@ -71,7 +88,9 @@ class Segment:
         self._disk.remove(self.path)
 
 
-def list_segments(disk: Disk, folder: Path, size: int, *, writable: bool = True) -> list[Segment]:
+def list_segments(
+    disk: Disk, folder: Path | str, size: int, *, writable: bool = True, scattered: bool = False
+) -> list[Segment]:
     """The files of a folder in order, checked as Apache's broker checks them: names, sizes, no gaps.
 
     A last file without any bytes is one whose creation was interrupted: it is deleted.
@@ -83,9 +102,10 @@ def list_segments(disk: Disk, folder: Path, size: int, *, writable: bool = True)
         return []
     found: list[Segment] = []
     for name, _ in files:
+        path = f"{folder}/{name}"
         if not (name.isascii() and name.isdigit()):
-            raise StoreDamaged(f"{folder / name} does not belong into a store: move it elsewhere and start again")
-        found.append(Segment(disk, folder / name, int(name), size, writable=writable))
+            raise StoreDamaged(f"{path} does not belong into a store: move it elsewhere and start again")
+        found.append(Segment(disk, path, int(name), size, writable=writable, scattered=scattered))
     if found and files[-1][1] == 0 and writable:
         found.pop().delete()
     for number, segment in enumerate(found):
