@@ -40,18 +40,20 @@ class GroupAdmin:
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     async def update(self, call: Call) -> None:
         wanted = fastjson.loads(call.body, type=SubscriptionGroupConfig)
-        self._check(wanted)
-        self._update(wanted, call)
-        await self.groups.saved()
+        with self.broker.creation_times.of_group():
+            self._check(wanted)
+            self._update(wanted, call)
+            await self.groups.saved()
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     async def update_list(self, call: Call) -> None:
         wanted = fastjson.loads(call.body, type=SubscriptionGroupList).group_config_list
-        for group in wanted:
-            self._check(group)
-        for group in wanted:
-            self._update(group, call)
-        await self.groups.saved()
+        with self.broker.creation_times.of_group():
+            for group in wanted:
+                self._check(group)
+            for group in wanted:
+                self._update(group, call)
+            await self.groups.saved()
 
     def _update(self, wanted: SubscriptionGroupConfig, call: Call) -> None:
         what = "changed" if self.groups.get(wanted.group_name) is not None else "created"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from arrowmq.broker import names
@@ -47,13 +48,14 @@ class TopicAdmin:
             topic_sys_flag=request.topic_sys_flag or 0,
             order=request.order,
         )
-        try:
-            changes = parse_attribute_changes(request.attributes)
-        except WrongAttribute as fault:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
-        self._check(wanted, changes)
-        self._update(wanted, changes, call)
-        await self._settled()
+        with self._timed(wanted):
+            try:
+                changes = parse_attribute_changes(request.attributes)
+            except WrongAttribute as fault:
+                raise Refused(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
+            self._check(wanted, changes)
+            self._update(wanted, changes, call)
+            await self._settled()
         return Answer(remark=NOT_SET)
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
@@ -63,12 +65,17 @@ class TopicAdmin:
             {key if key[:1] in "+-" else f"+{key}": value for key, value in topic.attributes.items()}
             for topic in wanted
         ]
-        for topic, change in zip(wanted, changes, strict=True):
-            self._check(topic, change)
-        for topic, change in zip(wanted, changes, strict=True):
-            self._update(topic, change, call)
-        await self._settled()
+        with self._timed(*wanted):
+            for topic, change in zip(wanted, changes, strict=True):
+                self._check(topic, change)
+            for topic, change in zip(wanted, changes, strict=True):
+                self._update(topic, change, call)
+            await self._settled()
         return Answer()
+
+    def _timed(self, *wanted: TopicConfig) -> AbstractContextManager[None]:
+        is_system = any(names.is_system_topic(topic.topic_name, self.config) for topic in wanted)
+        return self.broker.creation_times.of_topic(is_system=is_system)
 
     async def _settled(self) -> None:
         """Returns when a change is on disk and in the routes: whoever asked for it relies on both next."""

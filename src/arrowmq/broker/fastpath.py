@@ -18,6 +18,7 @@ from arrowmq.broker.pull import PullService
 from arrowmq.broker.rewrite import MessagePath
 from arrowmq.broker.send import not_safe_yet, peer_address, region_of
 from arrowmq.filter import TagFilter
+from arrowmq.remoting.answer_times import SUCCESS, Answered
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
 from arrowmq.store import PutStatus
@@ -78,7 +79,7 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         hold=Held(broker.path).hold if broker.path.sync_flush else None,
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
-    broker.stats.sources.append(lambda: hand_in(fast_send.take_counts, broker.stats.put))
+    broker.stats.sources.append(lambda: hand_in(fast_send.take_counts, sends_of(broker)))
     fast_send.pull = build_fast_pull(broker) if with_pulls else None
     return fast_send
 
@@ -92,6 +93,28 @@ def hand_in(take: Callable[[], Iterable[tuple[Any, ...]]], add: Callable[..., No
     """Give the statistics what a short way has counted."""
     for counted in take():
         add(*counted)
+
+
+def sends_of(broker: Broker) -> Callable[[str, int, int, int], None]:
+    """Counts sends by the short way. They are answered in the pass that read them, so their time is below the
+    first bound; each message of a batch counts as a request."""
+    answered = Answered(RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, SUCCESS)
+
+    def add(topic: str, queue_id: int, messages: int, size: int) -> None:
+        broker.stats.put(topic, queue_id, messages, size)
+        broker.answer_times.add(answered, 0, messages)
+
+    return add
+
+
+def pulls_of(broker: Broker) -> Callable[[str, str, int, int, int, int], None]:
+    answered = Answered(RequestCode.PULL_MESSAGE, ResponseCode.SUCCESS, False, SUCCESS)
+
+    def add(group: str, topic: str, queue_id: int, messages: int, size: int, pulls: int) -> None:
+        broker.stats.get(group, topic, queue_id, messages, size, pulls)
+        broker.answer_times.add(answered, 0, pulls)
+
+    return add
 
 
 # --- sends -----------------------------------------------------------------------------------------------------------
@@ -191,7 +214,7 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
         checked_from=store.checked_from,
         hot_bytes=HOT_BYTES,
     )
-    broker.stats.sources.append(lambda: hand_in(fast_pull.take_counts, broker.stats.get))
+    broker.stats.sources.append(lambda: hand_in(fast_pull.take_counts, pulls_of(broker)))
     return fast_pull
 
 

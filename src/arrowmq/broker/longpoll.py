@@ -83,6 +83,7 @@ class LongPoll:
             self.watch(waiting.topic, waiting.queue_id, True)
         queue[waiting] = None
         self.count += 1
+        waiting.call.suspend()
         self._of_connection(waiting.call.connection)[waiting] = None
         self._set_deadline(waiting)
 

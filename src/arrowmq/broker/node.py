@@ -22,6 +22,7 @@ from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
 from arrowmq.broker.clients import SWEEP_S, Clients
 from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.creation_times import CreationTimes
 from arrowmq.broker.fastpath import FastSend, build_fast_path
 from arrowmq.broker.groups import SubscriptionGroups
 from arrowmq.broker.kept_settings import LIVE_STORE_KEYS, KeptSettings
@@ -35,6 +36,7 @@ from arrowmq.broker.stats import BrokerStats
 from arrowmq.broker.subscriptions import Subscriptions
 from arrowmq.broker.topics import Topics
 from arrowmq.clock import Clock
+from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.store import MessageStore, Put, Recovered, StoreConfig
@@ -66,6 +68,8 @@ class Broker:
         self.subscriptions = Subscriptions(config, self.groups, self.clients)
         self.locks = QueueLocks(clock)
         self.stats = BrokerStats(clock, config.broker_cluster_name, partial(names.is_system_topic, config=config))
+        self.creation_times = CreationTimes()
+        self.answer_times = AnswerTimes()
         self.background = Background(clock)
         self.longpoll = LongPoll(clock, self._watch)
         # What other capabilities add to GET_BROKER_RUNTIME_INFO
@@ -79,7 +83,7 @@ class Broker:
         self.remoting = RemotingClient(clock)
         self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
         self.services = build_services(self)
-        self.handlers = HandlerTable(*self.services)
+        self.handlers = HandlerTable(*self.services, times=self.answer_times)
         self.fast_path: FastSend | None = None
         self.vip_fast_path: FastSend | None = None  # the VIP port knows no pulls
 

@@ -17,8 +17,10 @@ import msgspec
 from arrowmq.broker.background import Background
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.delivery import HOPELESS, STORED, Poisoned, delivered_copy, is_delivered, make_known
+from arrowmq.broker.message_types import DELAY
 from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
+from arrowmq.broker.stats import BrokerStats
 from arrowmq.broker.topics import Topics
 from arrowmq.broker.versions import next_version
 from arrowmq.clock import Clock, Timer
@@ -69,12 +71,14 @@ class DelayLevels:
         path: MessagePath,
         file: JsonConfigFile,
         background: Background,
+        stats: BrokerStats,
         clock: Clock,
     ) -> None:
         self.store = store
         self.topics = topics
         self.file = file
         self.background = background
+        self.stats = stats
         self.clock = clock
         self.is_slave = config.broker_role == SLAVE
         self.persist_interval_s = config.flush_delay_offset_interval / 1000
@@ -252,6 +256,7 @@ class DelayLevels:
             return True
         if put.status in STORED:
             self.delivered += 1
+            self.stats.put(copy.topic, copy.queue_id, 1, put.size, DELAY)
             return True
         log.warning("delay level %d: delivery waits, %s", level.number, put.reason or put.status.name)
         return False

@@ -14,6 +14,7 @@ from arrowmq.broker import names
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.faq import with_faq
+from arrowmq.broker.message_types import message_type
 from arrowmq.broker.rewrite import MessagePath, PutRefused
 from arrowmq.broker.stats import BrokerStats
 from arrowmq.broker.topics import Topics
@@ -207,9 +208,10 @@ class SendService:
         unique_id = record.properties.get(keys.UNIQ_KEY, "")
         must_wait = self.path.sync_flush and record.properties.get(keys.WAIT) != "false"
         # The answer names the queue that was asked for, also of a message that waits elsewhere before it gets there.
-        topic_name, queue_id = request.topic, request.queue_id
+        queue_id = request.queue_id
         put = self._put(record)
-        self.stats.put(topic_name, queue_id, 1, put.size)
+        # Counted where it lies: a message that waits elsewhere comes to its topic later, and is counted there then.
+        self.stats.put(record.topic, record.queue_id, 1, put.size, message_type(record.properties))
         handle = self._recall_handle(request.topic, record)
         if must_wait:
             return self._answer_when_flushed(put, queue_id, unique_id, handle)

@@ -149,6 +149,7 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.path,
             JsonConfigFile(broker.root / "config" / "delayOffset.json"),
             broker.background,
+            broker.stats,
             broker.clock,
         ),
         TimerMessages(
@@ -158,6 +159,7 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.topics,
             broker.path,
             broker.background,
+            broker.stats,
             broker.clock,
             was_clean,
         ),

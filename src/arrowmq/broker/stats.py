@@ -11,12 +11,16 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from arrowmq.broker.message_types import NORMAL
 from arrowmq.clock import Clock
+from arrowmq.distribution import Distribution
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
 SHORTEST_RATE_MS = 10_000
+# Of message sizes, as Apache's metrics have them
+SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 # Windows of the store's own rates, as GET_BROKER_RUNTIME_INFO lists them
 RATE_WINDOWS_MS = (10_000, 60_000, 600_000)
 
@@ -125,6 +129,7 @@ class BrokerStats:
         self.user_puts = Item(now_ms)  # without the topics of the system, as dashboards show a broker's day
         self.user_gets = Item(now_ms)
         self.put_bytes = 0
+        self.sizes: dict[tuple[str, str], Distribution] = {}  # by topic and type of message
         self.failed_puts = 0
         # What counts by itself and is asked when somebody reads: called to hand in what it has counted
         self.sources: list[Callable[[], None]] = []
@@ -143,7 +148,13 @@ class BrokerStats:
             known = self._system[topic] = self._is_system(topic)
         return not known
 
-    def put(self, topic: str, queue_id: int, count: int, size: int) -> None:
+    def put(self, topic: str, queue_id: int, count: int, size: int, message_type: str = NORMAL) -> None:
+        """Messages were stored, `size` bytes in all; of those of a batch the mean size counts."""
+        sizes = self.sizes.get((topic, message_type))
+        if sizes is None:
+            sizes = self.sizes[topic, message_type] = Distribution(SIZE_BOUNDS)
+        sizes.add(size // count, count)
+        sizes.total += size % count
         queue = f"{topic}@{queue_id}"
         self.add(TOPIC_PUT_NUMS, topic, count)
         self.add(TOPIC_PUT_SIZE, topic, size)
@@ -211,6 +222,8 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         self._system.pop(topic, None)
+        for counted in [counted for counted in self.sizes if counted[0] == topic]:
+            del self.sizes[counted]
         for items in self.items.values():
             for key in [key for key in items if key.partition("@")[0] == topic]:
                 del items[key]

@@ -20,8 +20,11 @@ from pathlib import Path
 from arrowmq.broker.background import Background
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.delivery import HOPELESS, STORED, Poisoned, delivered_copy, is_delivered, make_known
+from arrowmq.broker.message_types import DELAY
 from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE, TIMER_TOPIC
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
+from arrowmq.broker.stats import BrokerStats
+from arrowmq.broker.timer_counts import TimerCounts, due_soon
 from arrowmq.broker.timer_files import (
     DELETE,
     NORMAL,
@@ -38,9 +41,13 @@ from arrowmq.broker.timer_files import (
 )
 from arrowmq.broker.topics import Topics
 from arrowmq.clock import Clock, Timer
+from arrowmq.remoting.handlers import Answer, handles
 from arrowmq.store import MessageStore, Put, PutStatus
+from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
 from arrowmq.wire.checksum import java_hash
+from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.record import Record, RecordError
 from arrowmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, transaction_type
@@ -82,17 +89,20 @@ class TimerMessages:
         topics: Topics,
         path: MessagePath,
         background: Background,
+        stats: BrokerStats,
         clock: Clock,
         was_clean: Callable[[], bool],
     ) -> None:
         self.config = config
         self.store = store
         self.topics = topics
+        self.stats = stats
         self.clock = clock
         self.was_clean = was_clean
         self.check_path = root / "config" / "timercheck"
         self.log = TimerLog(root / "timerlog", config.mapped_file_size_timer_log)
         self.wheel = TimerWheel(root / "timerwheel")
+        self.counts = TimerCounts(JsonConfigFile(root / "config" / "timermetrics"), topics)
         self.queue_offset = 0  # of the next message to be entered
         self.read_ms = 0  # every slot before this is empty
         self.delivered = 0
@@ -163,6 +173,7 @@ class TimerMessages:
             self.read_ms = max(check.read_ms, self._now() - OLDEST_READ_MS)
             self.queue_offset = check.queue_offset
             self.log.load()
+            self.counts.load()
             if self.was_clean() and self.wheel.exists:
                 self.log.end = check.log_position
             else:
@@ -185,12 +196,15 @@ class TimerMessages:
         """After a crash: the wheel anew from the log, whatever of either had reached the disk."""
         self.wheel.clear()
         last: Unit | None = None
+        waiting: list[Unit] = []
         for position, unit in self.log.recover():
             last = unit
             if unit.due_ms >= self.read_ms:
+                waiting.append(unit)
                 slot = self.wheel.slot(unit.due_ms)
                 first, messages = (position, 0) if slot is None else (slot.first, slot.messages)
                 self.wheel.put(unit.due_ms, Slot(first, position, messages + 1))
+        self.counts.recount(waiting, self.clock.now_ms())
         entered = None if last is None else self._queue_offset_of(last)
         if entered is not None:
             self.queue_offset = entered + 1
@@ -221,6 +235,7 @@ class TimerMessages:
     def persist(self) -> None:
         if self.log.end > 0:
             self._force(self._checkpoint())
+            self.counts.persist(self.clock.now_ms())
         self.log.close()
         self.wheel.close()
 
@@ -243,6 +258,25 @@ class TimerMessages:
             self._is_dirty = True
             return
         await asyncio.to_thread(self._force, check)
+
+    # What is told of it
+
+    @handles(RequestCode.GET_TIMER_METRICS)
+    def metrics(self) -> Answer:
+        return Answer(body=fastjson.dumps(self.counts.body(self.clock.now_ms())))
+
+    @property
+    def not_entered(self) -> int:
+        """Messages that wait to be entered into the wheel."""
+        return max(0, self._bounds()[1] - self.queue_offset)
+
+    @property
+    def behind_ms(self) -> int:
+        """How long the slot that is to be emptied next has been over."""
+        return max(0, self.clock.now_ms() - self.read_ms) if self.log.end > 0 else 0
+
+    def due_soon(self) -> dict[int, int]:
+        return due_soon(self.wheel, self._now())
 
     # Turning
 
@@ -308,6 +342,7 @@ class TimerMessages:
         is_delete = keys.TIMER_DEL_UNIQKEY in record.properties
         if due_ms < max(now_ms, self.read_ms):
             return is_delete or self._is_deleted(record) or self._deliver(record, entered_ms=DELIVERED_AT_ONCE)
+        waits_ms, is_new = due_ms - record.born_timestamp, keys.TIMER_ROLL_TIMES not in record.properties
         magic = NORMAL | (DELETE if is_delete else 0)
         window_ms = self.config.timer_roll_window_slot * PRECISION_MS
         if due_ms - now_ms >= window_ms:
@@ -317,11 +352,12 @@ class TimerMessages:
         if self.log.end == 0:
             self.read_ms = now_ms
         slot = self.wheel.slot(due_ms)
-        topic_hash = java_hash(record.properties.get(keys.REAL_TOPIC, ""))
+        topic = record.properties.get(keys.REAL_TOPIC, "")
         previous = NOWHERE if slot is None else slot.last
         position = self.log.append(
-            Unit(previous, magic, now_ms, due_ms - now_ms, record.physical_offset, size, topic_hash)
+            Unit(previous, magic, now_ms, due_ms - now_ms, record.physical_offset, size, java_hash(topic))
         )
+        self.counts.entered_one(topic, waits_ms, self.clock.now_ms(), is_delete=is_delete, is_new=is_new)
         messages = (0 if slot is None else slot.messages) + (-1 if is_delete else 1)
         self.wheel.put(due_ms, Slot(position if slot is None else slot.first, position, messages))
         return True
@@ -390,7 +426,10 @@ class TimerMessages:
             self.skipped += 1
             log.error("timer message at log offset %d cannot be delivered: %s", record.physical_offset, poisoned)
             return True
-        self.delivered += put.status in STORED
+        if put.status in STORED:
+            self.delivered += 1
+            self.counts.delivered_one(copy.topic, self.clock.now_ms(), has_waited=entered_ms != DELIVERED_AT_ONCE)
+            self.stats.put(copy.topic, copy.queue_id, 1, put.size, DELAY)
         return self._is_stored(put)
 
     def _put_back(self, record: Record) -> bool:
@@ -398,7 +437,10 @@ class TimerMessages:
         again = delivered_copy(record)
         again.topic, again.queue_id = TIMER_TOPIC, QUEUE
         again.properties_raw = encode_properties({**record.properties, keys.TIMER_ROLL_TIMES: str(rolls)})
-        return self._is_stored(self.store.put(again))
+        is_stored = self._is_stored(self.store.put(again))
+        if is_stored:
+            self.counts.put_back_one(record.properties.get(keys.REAL_TOPIC, ""), self.clock.now_ms())
+        return is_stored
 
     def _is_stored(self, put: Put) -> bool:
         if put.status in STORED:

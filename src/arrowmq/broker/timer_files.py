@@ -10,6 +10,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +38,7 @@ _FILLER_MAGIC = -875286124
 
 #  Wheel slot, 32 bytes: second (8), position of its first unit (8), of its last (8), number of messages (4), zero (4)
 _SLOT = struct.Struct(">qqqii")
+_COUNT_WORD = 6  # of the slot's eight words of 4 bytes
 WHEEL_BYTES = SLOTS * _SLOT.size
 
 #  timercheck, 4096 bytes: time read up to, log position, queue offset, the master's queue offset, and a DataVersion
@@ -196,6 +199,25 @@ class TimerWheel:
         second = time_ms // PRECISION_MS
         found, first, last, count, _ = _SLOT.unpack_from(self.open(), second % SLOTS * _SLOT.size)
         return Slot(first, last, count) if found == second and last != NOWHERE else None
+
+    def counts(self, time_ms: int, seconds: int) -> list[int]:
+        """How many messages are due in each of so many seconds from then on."""
+        if not self.exists:
+            return [0] * seconds
+        first = time_ms // PRECISION_MS
+        begin = first % SLOTS
+        file = self.open()
+        # Most seconds are empty: all are read at once, and only what is not empty is looked at.
+        data = file[begin * _SLOT.size : (begin + seconds) * _SLOT.size]
+        data += file[: seconds * _SLOT.size - len(data)]
+        words = array("i", data)
+        if sys.byteorder == "little":
+            words.byteswap()
+        found = list(words[_COUNT_WORD :: _SLOT.size // words.itemsize])
+        for place, count in enumerate(found):
+            if count and int.from_bytes(data[place * _SLOT.size :][:8], "big") != first + place:
+                found[place] = 0  # of an earlier turn of the wheel
+        return found
 
     def put(self, time_ms: int, slot: Slot) -> None:
         second = time_ms // PRECISION_MS

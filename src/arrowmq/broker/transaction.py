@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.delivery import STORED, make_known
+from arrowmq.broker.message_types import TRANSACTION
 from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SLAVE
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
 from arrowmq.broker.stats import BrokerStats
 from arrowmq.broker.topics import Topics
+from arrowmq.broker.transaction_counts import TransactionCounts
 from arrowmq.broker.transaction_log import HALF_QUEUE, End, NotStored, TransactionLog, transaction_id
 from arrowmq.clock import Clock
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
@@ -73,8 +75,7 @@ class TransactionService:
         self.stats = stats
         self.clock = clock
         self.was_clean = was_clean
-        self.committed = 0
-        self.rolled_back = 0
+        self.counts = TransactionCounts(transactions)
         self.repeated = 0
         path.rules.append(self.rule)
 
@@ -174,9 +175,7 @@ class TransactionService:
         put = None
         if wanted is End.COMMIT:
             put = self._publish(half)
-            self.committed += 1
-        else:
-            self.rolled_back += 1
+        self.counts.decided(half, wanted, self.clock.now_ms())
         transactions.end(half, wanted)
         return self._when_flushed(put) if put is not None and self.path.sync_flush else Answer()
 
@@ -231,7 +230,7 @@ class TransactionService:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, refused.reason) from None
         if put.status not in STORED:
             raise NotStored(put)
-        self.stats.put(topic, int(queue_text), 1, put.size)
+        self.stats.put(message.topic, message.queue_id, 1, put.size, TRANSACTION)
         return put
 
     async def _when_flushed(self, put: Put) -> Answer:

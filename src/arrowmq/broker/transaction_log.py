@@ -17,6 +17,7 @@ end that is repeated after any time, and across restarts, recognisable by a look
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from enum import Enum
 
 from arrowmq.broker.address import BrokerAddress
@@ -76,6 +77,7 @@ class TransactionLog:
         self._ended = OffsetSet()
         # Op records that could not be written: nothing else is ended before they are.
         self._owed: list[tuple[int, End, str | None]] = []
+        self.on_end: Callable[[Record], None] | None = None
 
     # Life
 
@@ -192,6 +194,8 @@ class TransactionLog:
     def end(self, half: Record, how: End) -> None:
         """Writes the op record. After this the half message is done with, in this process and in every later one."""
         self._ended.add(half.queue_offset)
+        if self.on_end is not None:
+            self.on_end(half)
         self._owed.append((half.queue_offset, how, transaction_id(half) if how in DECISIONS else None))
         try:
             self.settle()

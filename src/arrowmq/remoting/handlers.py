@@ -17,9 +17,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.failures import FailureLog
 from arrowmq.wire.codes import ResponseCode, request_name
 from arrowmq.wire.errors import WireError
@@ -85,12 +87,15 @@ Outcome = Reply | _Later | Awaitable[Reply]
 class Call:
     """One request under way: what was asked, on which connection, and the way to answer it."""
 
-    __slots__ = ("_is_counted", "command", "connection", "is_answered")
+    __slots__ = ("_is_counted", "began", "command", "connection", "is_answered", "times", "was_suspended")
 
     def __init__(self, command: Command, connection: Connection) -> None:
         self.command = command
         self.connection = connection
         self.is_answered = False
+        self.began = time.perf_counter()
+        self.times: AnswerTimes | None = None  # of the table that serves this call, if it keeps them
+        self.was_suspended = False  # set by who lets a pull wait for a message
         self._is_counted = False
 
     @property
@@ -106,6 +111,14 @@ class Call:
         if not self._is_counted and not self.is_answered:
             self._is_counted = True
             self.connection.in_flight += 1
+            if self.times is not None and not self.was_suspended:
+                self.times.waiting[self.command.code] += 1
+
+    def suspend(self) -> None:
+        """It waits for a message, not for us."""
+        if self.times is not None and self._is_counted and not self.was_suspended:
+            self.times.waiting[self.command.code] -= 1
+        self.was_suspended = True
 
     def reply(self, reply: Reply) -> None:
         """Answer now. Only the first answer counts; a one-way request and a closed connection get none."""
@@ -114,9 +127,13 @@ class Call:
             return
         self.is_answered = True
         connection = self.connection
+        command = self.command
+        if self.times is not None:
+            if self._is_counted and not self.was_suspended:
+                self.times.waiting[command.code] -= 1
+            self.times.answered(self, reply.code if isinstance(reply, Answer) else ResponseCode.SUCCESS)
         if self._is_counted:
             connection.in_flight_ended()
-        command = self.command
         if command.flag & 2 or connection.closed:
             release(reply)
             return
@@ -224,9 +241,10 @@ def _resolve(annotation: str, function: Callable[..., Any]) -> Any:
 
 
 class HandlerTable:
-    """Request code → handler, gathered from services."""
+    """Request code → handler, gathered from services. With `times`, it keeps how long answers took."""
 
-    def __init__(self, *services: object) -> None:
+    def __init__(self, *services: object, times: AnswerTimes | None = None) -> None:
+        self.times = times
         self._handlers: dict[int, Handler] = {}
         for service in services:
             self.add_service(service)
@@ -257,7 +275,7 @@ class HandlerTable:
     def without(self, codes: Iterable[int]) -> HandlerTable:
         """The same table, less these codes (for the VIP port, which knows no pulls)."""
         left_out = {int(code) for code in codes}
-        table = HandlerTable()
+        table = HandlerTable(times=self.times)
         table._handlers = {code: handler for code, handler in self._handlers.items() if code not in left_out}
         return table
 
@@ -272,6 +290,7 @@ class HandlerTable:
 
     def serve(self, call: Call) -> None:
         """Run the handler of this call and see that it gets its answer."""
+        call.times = self.times
         handler = self._handlers.get(call.command.code)
         if handler is None:
             # The leading space is Apache's; tools compare this text.

@@ -1,0 +1,61 @@
+"""What the metrics tell of transactions, by topic: how many were ended how, how long it took, how many are open.
+
+Open ones are counted when somebody asks. Each half message is looked at once for that; when it ends later, its topic
+has one less.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from arrowmq.broker.names import HALF_TOPIC
+from arrowmq.broker.transaction_log import HALF_QUEUE, End, TransactionLog
+from arrowmq.distribution import Distribution
+from arrowmq.wire import properties as keys
+from arrowmq.wire.record import Record
+
+# Seconds from a message's birth to its commit. Apache's metric says milliseconds, and counts seconds.
+LATENCY_BOUNDS_S = (5, 60, 600, 3600, 12 * 3600, 24 * 3600)
+
+
+class TransactionCounts:
+    def __init__(self, transactions: TransactionLog) -> None:
+        self.transactions = transactions
+        self.committed: Counter[str] = Counter()
+        self.rolled_back: Counter[str] = Counter()
+        self.latency: dict[str, Distribution] = {}
+        self._open: Counter[str] = Counter()
+        self._looked_up_to = 0
+        transactions.on_end = self._ended
+
+    def decided(self, half: Record, how: End, now_ms: int) -> None:
+        topic = _topic(half)
+        self._open[topic] += 0  # known from now on, also when none is open
+        if how is not End.COMMIT:
+            self.rolled_back[topic] += 1
+            return
+        self.committed[topic] += 1
+        latency = self.latency.get(topic)
+        if latency is None:
+            latency = self.latency[topic] = Distribution(LATENCY_BOUNDS_S)
+        latency.add(max(0, now_ms - half.born_timestamp) // 1000)
+
+    def _ended(self, half: Record) -> None:
+        if half.queue_offset < self._looked_up_to:
+            self._open[_topic(half)] -= 1
+
+    def open_by_topic(self) -> Counter[str]:
+        transactions = self.transactions
+        end = transactions.store.max_offset(HALF_TOPIC, HALF_QUEUE)
+        offset = transactions.next_open(self._looked_up_to)
+        while offset < end:
+            half = transactions.half_of(offset)
+            if half is not None:
+                self._open[_topic(half)] += 1
+            offset = transactions.next_open(offset + 1)
+        self._looked_up_to = max(end, self._looked_up_to)
+        return self._open
+
+
+def _topic(half: Record) -> str:
+    return half.properties.get(keys.REAL_TOPIC, half.topic)

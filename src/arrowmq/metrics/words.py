@@ -1,0 +1,38 @@
+"""The words that metrics use as values of labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from arrowmq.broker import names
+from arrowmq.wire.codes import LanguageCode
+
+if TYPE_CHECKING:
+    from arrowmq.broker.node import Broker
+
+# Each release has a SNAPSHOT before it, so a release is two on from the one before; from 4.0.0 on without gaps.
+VERSION_4_0_0, VERSION_5_0_0, PER_MINOR = 213, 413, 20
+
+
+def is_system(broker: Broker, topic: str) -> bool:
+    return names.is_system_topic(topic, broker.config)
+
+
+def yes_no(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def language_name(code: int) -> str:
+    try:
+        return LanguageCode(code).name.lower()
+    except ValueError:
+        return "other"
+
+
+def version_name(ordinal: int) -> str:
+    """The release a client says it is, as RocketMQ labels it; of releases before 4.0.0 the number alone."""
+    for major, first in ((5, VERSION_5_0_0), (4, VERSION_4_0_0)):
+        if ordinal >= first - 1:
+            minor, rest = divmod(ordinal - first + 1, PER_MINOR)
+            return f"v{major}_{minor}_{rest // 2}" + ("" if rest % 2 else "_snapshot")
+    return f"v{ordinal}"

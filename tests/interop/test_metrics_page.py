@@ -1,0 +1,23 @@
+"""The recorded shape of Apache's metrics page is what its broker really shows; tests/metrics holds ours to it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from oracle.process import free_port
+from oracle.target import CONFIG, Target
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "metrics"))
+
+import metered
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+
+def test_apaches_page_has_the_recorded_shape(tmp_path: Path) -> None:
+    port = free_port()
+    with Target("apache", tmp_path, **{**CONFIG, **metered.settings(port)}) as target:
+        assert metered.recorded() == metered.shape(asyncio.run(metered.play(target.namesrv, port)))
