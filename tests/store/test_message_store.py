@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 from writing import message, numbered, opened
 
+from arrowmq import native
 from arrowmq.clock import VirtualClock
 from arrowmq.store import Boundary, GetStatus, MessageStore, PutStatus, StoreConfig, StoreError
+from arrowmq.store.disk import Disk
+from arrowmq.store.tail import _tail
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.properties import encode_properties
@@ -295,3 +299,40 @@ def test_settings_come_from_apaches_keys(tmp_path: Path) -> None:
     for key, wrong in (("flushDiskType", "SOMETIMES"), ("fileReservedTime", "x"), ("messageDelayLevel", "1q")):
         with pytest.raises(StoreError, match=key):
             StoreConfig.from_broker_config({key: wrong})
+
+
+class ZeroCountingDisk(Disk):
+    """Counts the zeros written ahead, or refuses them."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.filled: list[tuple[int, int]] = []
+        self.refuses = refuses
+
+    def fill(self, path: Path, offset: int, length: int) -> None:
+        if path.parent.name == "commitlog":
+            if self.refuses:
+                raise OSError(errno.EIO, "no")
+            self.filled.append((offset, length))
+        super().fill(path, offset, length)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_the_log_writes_into_memory_that_was_brought_ahead(tmp_path: Path, refuses: bool) -> None:
+    """In large pieces that neither overlap nor touch what is written; without them, or after a reopening, as well."""
+    disk = ZeroCountingDisk(refuses=refuses)
+    bodies = [bytes([number % 251]) * (300_000 if number % 50 == 7 else 3000) for number in range(120)]
+    store = opened(tmp_path, StoreConfig(mapped_file_size_commit_log=4 << 20), disk=disk)
+    for body in bodies[:60]:
+        assert store.put(message(body)).is_ok
+    store.close()
+    store = opened(tmp_path, StoreConfig(mapped_file_size_commit_log=4 << 20), disk=disk)
+    for body in bodies[60:]:
+        assert store.put(message(body)).is_ok
+    found = [record.body for at in range(120) for record in decode_records(store.get("orders", 0, at, 1).body())]
+    assert bodies == found
+    if native.is_native(_tail) and not refuses:
+        ends = [offset + length for offset, length in disk.filled]
+        assert all(offset % 4096 == 0 for offset, _ in disk.filled)
+        assert len(disk.filled) < 20
+        assert max(ends) <= 4 << 20
+    store.close()

@@ -9,6 +9,8 @@ cdef class LogTail:
     cdef public int64_t start
     cdef public int64_t position
     cdef public int64_t size
+    cdef public int64_t paved  # up to here the segment's pages are in memory; `pave` brings the next
+    cdef public object pave
     cdef public int64_t last_store_timestamp
     cdef public list dirty_queues
 

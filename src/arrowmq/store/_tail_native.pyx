@@ -60,7 +60,7 @@ cdef class LogTail:
         self.view = view
         self.place = place
         self.start = start
-        self.position = position
+        self.position = self.paved = position
         self.size = size
 
     @property
@@ -487,6 +487,8 @@ cdef int64_t append_known(
     describe(fields, with_crc, &record)
     if log.place == NULL or log.position + size + BLANK_BYTES > log.size:
         raise RuntimeError("the segment has no room for the record")
+    if log.position + size > log.paved and log.pave is not None:
+        log.pave(log.position + size)
     if write_record(log.place + log.position, size, &record) != size:
         raise RuntimeError("a record came out in another size than was foreseen")
     log.position += size

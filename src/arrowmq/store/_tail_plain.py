@@ -34,20 +34,22 @@ NEEDS_INDEX_ROOM = -3
 class LogTail:
     """The end of the commit log: the segment in use and how far it is filled."""
 
-    __slots__ = ("dirty_queues", "last_store_timestamp", "position", "size", "start", "view")
+    __slots__ = ("dirty_queues", "last_store_timestamp", "pave", "paved", "position", "size", "start", "view")
 
     def __init__(self) -> None:
         self.view: memoryview | None = None
         self.start = 0
         self.position = 0
         self.size = 0
+        self.paved = 0  # up to here the segment's pages are in memory; `pave` brings the next
+        self.pave: Callable[[int], None] | None = None
         self.last_store_timestamp = 0
         self.dirty_queues: list[QueueTail] = []
 
     def attach(self, view: memoryview | None, start: int, position: int) -> None:
         self.view = view
         self.start = start
-        self.position = position
+        self.position = self.paved = position
         self.size = 0 if view is None else len(view)
 
     @property

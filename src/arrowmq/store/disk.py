@@ -154,6 +154,17 @@ class Disk:
         finally:
             os.close(handle)
 
+    def force_all(self, path: Path) -> None:
+        """Write everything dirty of the file system that holds a folder: of thousands of files each alone would have
+        the journal written once more."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _libc.syncfs(handle) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), str(path))
+        finally:
+            os.close(handle)
+
     def force_folder(self, path: Path) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
