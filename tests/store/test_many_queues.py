@@ -11,6 +11,7 @@ import pytest
 
 from arrowmq.store import StoreConfig
 from arrowmq.store.consumequeue import PAGE_BYTES
+from arrowmq.store.disk import Disk
 from arrowmq.store.mapped_queues import MappedQueues, allowed_mappings
 
 from .test_bad_input import FullDisk
@@ -87,6 +88,32 @@ def test_a_disk_that_fills_amid_a_batch_keeps_what_was_reserved_for_it(tmp_path:
     assert store.put_batch([message(b"x" * 20) for _ in range(30)]).is_ok
     assert 30 == len(bodies(store))
     store.close()
+
+
+class ForceCounting(Disk):
+    def __init__(self) -> None:
+        self.files = self.whole = 0
+
+    def force(self, path: Path) -> None:
+        self.files += "consumequeue" in path.parts
+        super().force(path)
+
+    def force_all(self, path: Path) -> None:
+        self.whole += 1
+        super().force_all(path)
+
+
+@pytest.mark.parametrize(("queues", "files", "whole"), [(20, 20, 0), (300, 0, 1)])
+def test_many_changed_queues_are_forced_at_once(tmp_path: Path, queues: int, files: int, whole: int) -> None:
+    disk = ForceCounting()
+    store = opened(tmp_path, disk=disk)
+    for queue_id in range(queues):
+        assert store.put(message(queue_id=queue_id)).is_ok
+    store.close()
+    assert (files, whole) == (disk.files, disk.whole)
+    again = opened(tmp_path)
+    assert queues == len(bodies(again))
+    again.close()
 
 
 def test_the_bound_leaves_room_below_the_kernels(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from arrowmq.store.queues import Queues
 
 PAGE_BYTES = 4096
 _CHECKPOINT_S = 1.0
+_MANY_QUEUES = 256  # from here on the whole file system is forced at once, not file by file
 log = logging.getLogger(__name__)
 
 
@@ -178,10 +179,13 @@ class Flusher:
         dirty, self._log.tail.dirty_queues = self._log.tail.dirty_queues, []
         for tail in dirty:
             tail.dirty = False
-        for tail in dirty:
-            queue = self._queues.find(tail.topic, tail.queue_id)
-            if queue is not None and queue.tail is tail:
-                queue.force()
+        if len(dirty) > _MANY_QUEUES:
+            self._queues.force_all()
+        else:
+            for tail in dirty:
+                queue = self._queues.find(tail.topic, tail.queue_id)
+                if queue is not None and queue.tail is tail:
+                    queue.force()
         self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, newest)
 
     def _force_full_indexes(self) -> None:

@@ -65,6 +65,11 @@ class Queues:
         """The end of the newest record any queue has an entry for; 0 if there is none."""
         return max((queue.tail.max_physical for queue in self._table.values()), default=0)
 
+    def force_all(self) -> None:
+        """Force every queue's files, in one go."""
+        if self.folder.is_dir():
+            self._disk.force_all(self.folder)
+
     def delete_topic(self, topic: str) -> int:
         """Forget a topic's queues and their files; how many there were."""
         doomed = [key for key in self._table if key[0] == topic]
