@@ -17,6 +17,8 @@ from arrowmq.wire.message import MessageQueue
 _LATENCY_MS = (50, 100, 550, 1800, 3000, 5000, 15000)
 _SKIPPED_MS = (0, 0, 2000, 5000, 6000, 10000, 30000)
 FAILED_LATENCY_MS = 10_000
+#: Nobody is suspected for an answer that was quicker.
+SLOW_FROM_S = _LATENCY_MS[0] / 1000
 
 
 @dataclass(slots=True)
@@ -30,28 +32,28 @@ class FaultTable:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._suspicions: dict[str, _Suspicion] = {}
+        self.suspicions: dict[str, _Suspicion] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._suspicions)
+        return bool(self.suspicions)
 
     def answered(self, broker_name: str, latency_ms: float) -> None:
         skipped_ms = skipped_for_ms(latency_ms)
         if skipped_ms:
-            self._suspicions[broker_name] = _Suspicion(self._clock.now_ms() + skipped_ms, True)
-        elif self._suspicions:
-            self._suspicions.pop(broker_name, None)
+            self.suspicions[broker_name] = _Suspicion(self._clock.now_ms() + skipped_ms, True)
+        elif self.suspicions:
+            self.suspicions.pop(broker_name, None)
 
     def failed(self, broker_name: str, *, is_reachable: bool) -> None:
         until = self._clock.now_ms() + skipped_for_ms(FAILED_LATENCY_MS)
-        self._suspicions[broker_name] = _Suspicion(until, is_reachable)
+        self.suspicions[broker_name] = _Suspicion(until, is_reachable)
 
     def is_available(self, broker_name: str) -> bool:
-        suspicion = self._suspicions.get(broker_name)
+        suspicion = self.suspicions.get(broker_name)
         return suspicion is None or suspicion.skipped_until_ms <= self._clock.now_ms()
 
     def is_reachable(self, broker_name: str) -> bool:
-        suspicion = self._suspicions.get(broker_name)
+        suspicion = self.suspicions.get(broker_name)
         return suspicion is None or suspicion.is_reachable or suspicion.skipped_until_ms <= self._clock.now_ms()
 
 

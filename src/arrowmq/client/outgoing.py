@@ -132,6 +132,20 @@ def message_properties(message: Message, msg_id: str) -> dict[str, str]:
     return properties
 
 
+def details_bytes(tag: str | None, keys: Sequence[str] | str, properties: Mapping[str, str] | None) -> bytes:
+    """The first of a message's properties, encoded: its own, tag and keys."""
+    found: dict[str, str] = {}
+    if properties:
+        for name, value in properties.items():
+            _check_property(name, value)
+            found[name] = value
+    if tag is not None:
+        found[prop.TAGS] = _tag(tag)
+    if keys:
+        found[prop.KEYS] = _keys(keys)
+    return prop.encode_properties(found)
+
+
 def _check_property(name: str, value: str) -> None:
     if not isinstance(name, str) or not isinstance(value, str):
         raise InvalidMessage(f"properties are text, {name!r}: {value!r} is not; write str(value)")

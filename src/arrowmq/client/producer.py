@@ -15,7 +15,8 @@ from typing import Any, Self, Unpack
 
 from arrowmq.client import names
 from arrowmq.client.batches import Accumulator, Batching, batch_of, receipts_of
-from arrowmq.client.errors import InvalidUse, Refused
+from arrowmq.client.errors import InvalidUse, Refused, TimedOut, Unreachable
+from arrowmq.client.flights import Lane
 from arrowmq.client.hooks import Hook, Hooks
 from arrowmq.client.in_flight import InFlight
 from arrowmq.client.message import ReceivedMessage
@@ -44,6 +45,8 @@ from arrowmq.wire.message import MessageQueue
 log = logging.getLogger("arrowmq.client")
 
 DEFAULT_GROUP = "arrowmq_producer"
+#: What the short way knows of a message beside topic and body.
+_PLAIN_DETAILS = frozenset({"tag", "keys", "properties", "flag", "wait_store"})
 
 
 class Producer:
@@ -105,6 +108,10 @@ class Producer:
             rules = batching if isinstance(batching, Batching) else Batching()
             self._accumulator = Accumulator(self._session, self._sender, rules, timeout_s, max_message_bytes)
         self._checked_topics: set[str] = set()
+        #: The short ways, where nothing may see or change a message between `send` and the wire.
+        self._lanes: dict[str, Lane] | None = None
+        if not (batching or hooks or retry_when_not_flushed or self._namespace.name) and self._session.is_plain:
+            self._lanes = self._sender.lanes
         self._is_closing = False
 
     # -- life
@@ -122,6 +129,7 @@ class Producer:
         if self._is_closing:
             return
         self._is_closing = True
+        self._lanes = None
         try:
             if not self._session.is_closed:
                 await self.flush()
@@ -166,22 +174,35 @@ class Producer:
         """
         if isinstance(topic, Message):
             message = topic
-        else:
-            message = Message(
-                topic, body, tag, keys, properties, delay_level, delay, deliver_at, order_key, flag, wait_store
-            )
-        packed, choice = self._pack(message), _choice(message, queue, selector)
-        if self._accumulator is not None or self._hooks:
-            return await self._send(packed, choice, timeout_s)
-        # The same as `_send` with nothing in between: this is the way that nearly every message takes.
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        size = len(packed.body)
-        if not self._in_flight.try_enter(size):
-            await self._in_flight.enter(size, timeout_s, packed.topic)
-        try:
-            return await self._sender.send(packed, timeout_s, choice)
-        finally:
-            self._in_flight.leave(size)
+            return await self._send(self._pack(message), _choice(message, queue, selector), timeout_s)
+        if (
+            self._lanes is not None and order_key is None and queue is None and selector is None
+            and delay is None and delay_level is None and deliver_at is None
+        ):  # fmt: skip
+            # The way that nearly every message takes: no message object, one coroutine, one future.
+            lane = self._lanes.get(topic)
+            if lane is not None and type(body) is bytes and self._in_flight.try_enter(size := len(body)):
+                wait_s = self._timeout_s if timeout_s is None else timeout_s
+                try:
+                    flight = lane.begin(body, tag, keys, properties, flag, wait_store, wait_s)
+                    if flight is not None:
+                        try:
+                            return await flight.future
+                        except (Unreachable, TimedOut, Refused):
+                            message = Message(topic, body, tag, keys, properties, flag=flag, wait_store=wait_store)
+                            packed = self._pack(message, msg_id=flight.msg_id)
+                            return await self._sender.send(packed, wait_s, begun=flight)
+                        finally:
+                            if flight.future.cancelled():
+                                self._session.flights.forget(flight)
+                finally:
+                    self._in_flight.leave(size)
+        message = Message(
+            topic, body, tag, keys, properties, delay_level, delay, deliver_at, order_key, flag, wait_store
+        )
+        receipt = await self._send(self._pack(message), _choice(message, queue, selector), timeout_s)
+        self._open_lane(topic)
+        return receipt
 
     async def send_oneway(
         self,
@@ -193,11 +214,26 @@ class Producer:
         **details: Unpack[MessageDetails],
     ) -> None:
         """Send without waiting for an answer: fast, and nobody tells whether it arrived."""
+        if self._lanes is not None and queue is None and selector is None and _PLAIN_DETAILS >= details.keys():
+            lane = self._lanes.get(topic) if isinstance(topic, str) else None
+            if lane is not None:
+                connection = lane.begin_oneway(
+                    body,
+                    details.get("tag"),
+                    details.get("keys", ()),
+                    details.get("properties"),
+                    details.get("flag", 0),
+                    details.get("wait_store", True),
+                )
+                if connection is not None:
+                    await connection.drain()
+                    return
         message = topic if isinstance(topic, Message) else Message(topic, body, **details)
         packed = self._pack(message)
         if self._hooks:
             self._hooks.before_send(packed)
         await self._sender.send_oneway(packed, _choice(message, queue, selector))
+        self._open_lane(message.topic)
 
     async def submit(
         self,
@@ -251,7 +287,14 @@ class Producer:
             self._in_flight.leave(size)
         return receipts_of(parts, receipt)
 
-    def _pack(self, message: Message, *, may_compress: bool = True) -> Packed:
+    def _open_lane(self, topic: str) -> None:
+        """Messages to this topic that need nothing special go by the short way from now on."""
+        lanes, route = self._lanes, self._session.routes.get(topic)
+        if lanes is not None and ((lane := lanes.get(topic)) is None or lane.route is not route):
+            packing = self._packing
+            self._sender.open_lane(topic, min(packing.max_message_bytes, packing.compress_from_bytes - 1))
+
+    def _pack(self, message: Message, *, may_compress: bool = True, msg_id: str = "") -> Packed:
         session = self._session
         if session.is_closed or self._is_closing:
             raise InvalidUse("this producer is closed; make a new one")
@@ -261,7 +304,11 @@ class Producer:
             names.check_topic_for_sending(topic)
             self._checked_topics.add(topic)
         packed = pack(
-            message, self._namespace.wrap(topic), session.new_msg_id(), self._packing, may_compress=may_compress
+            message,
+            self._namespace.wrap(topic),
+            msg_id or session.new_msg_id(),
+            self._packing,
+            may_compress=may_compress,
         )
         if self._namespace.name:
             packed.properties[prop.INSTANCE_ID] = self._namespace.name

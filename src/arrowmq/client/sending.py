@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from arrowmq.client import names
 from arrowmq.client.errors import ArrowMQError, NoRoute, Refused, SendFailed, SendTimedOut, TimedOut, Unreachable
 from arrowmq.client.faults import FaultTable, choose_queue
+from arrowmq.client.flights import Flight, Lane, Target, frame
+from arrowmq.client.landing import STORED_CODES, receipt_of, what
 from arrowmq.client.outgoing import Packed
 from arrowmq.client.receipt import SendReceipt, SendStatus
 from arrowmq.client.routes import Route
-from arrowmq.client.send_frame import DEFAULT_TOPIC_QUEUES, SendFrames
+from arrowmq.client.send_frame import DEFAULT_TOPIC_QUEUES, FrameStarts
 from arrowmq.client.session import Session
-from arrowmq.remoting.errors import RemotingError, RequestTimeout
 from arrowmq.wire import properties as prop
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
@@ -28,11 +29,6 @@ from arrowmq.wire.properties import encode_properties, properties_text
 
 log = logging.getLogger("arrowmq.client")
 
-STORED_CODES = (
-    ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT,
-)
 RETRY_CODES = frozenset(
     {
         ResponseCode.TOPIC_NOT_EXIST,
@@ -45,8 +41,6 @@ RETRY_CODES = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-_STATUS = {status.value: status for status in SendStatus}
-
 #: A broker that sheds load is asked again after this, doubling up to the limit.
 BUSY_PAUSE_S = 0.01
 BUSY_PAUSE_LIMIT_S = 0.5
@@ -73,7 +67,9 @@ class Sender:
         self._retry_when_not_flushed = retry_when_not_flushed
         self.faults = FaultTable(session.clock) if avoid_slow_brokers else None
         self._turn = random.randrange(1000)
-        self._frames = SendFrames(group)
+        self._starts = FrameStarts(group)
+        #: The short ways of topics that were sent to, for who may take them.
+        self.lanes: dict[str, Lane] = {}
 
     async def send(
         self,
@@ -82,14 +78,16 @@ class Sender:
         choice: Choice | None = None,
         *,
         code: int = RequestCode.SEND_MESSAGE_V2,
+        begun: Flight | None = None,
     ) -> SendReceipt:
         """Deliver to one queue. With a `choice` the message stays on that queue, otherwise retries change brokers.
 
+        `begun` is a first attempt that took the short way and has failed, or will.
         A broker that sheds load is asked again, more and more slowly, as long as there is time: that is no failure of
         the message, and counts for no attempt.
         """
         monotonic = self._session.clock.monotonic
-        started = monotonic()
+        started = monotonic() if begun is None else begun.launched
         tried: list[str] = []
         causes: list[ArrowMQError] = []
         unsure: SendReceipt | None = None
@@ -98,7 +96,8 @@ class Sender:
         left_s = timeout_s
         while attempts_left > 0 and left_s > 0:
             try:
-                receipt = await self._try(packed, choice, code, left_s, tried)
+                attempt, begun = begun, None
+                receipt = await self._try(packed, choice, code, left_s, tried, attempt)
             except (Unreachable, TimedOut, Refused, NoRoute) as failure:
                 if not tried or (isinstance(failure, Refused) and failure.code not in RETRY_CODES):
                     raise
@@ -119,41 +118,49 @@ class Sender:
         raise self._gave_up(packed, tried, causes, timeout_s, (monotonic() - started) * 1000)
 
     async def _try(
-        self, packed: Packed, choice: Choice | None, code: int, left_s: float, tried: list[str]
+        self,
+        packed: Packed,
+        choice: Choice | None,
+        code: int,
+        left_s: float,
+        tried: list[str],
+        begun: Flight | None = None,
     ) -> SendReceipt:
         """One attempt, with what is learnt from its failure. `tried` gets the broker that it went to."""
         session = self._session
         route = session.routes.get(packed.topic)
         if route is None or not route.publish_queues:
             route = await self._route(packed.topic, left_s)
-        queue = self._choose(route, choice, tried)
+        queue = self._choose(route, choice, tried) if begun is None else begun.queue
         broker_name = queue.broker_name
         tried.append(broker_name)
         address = route.master(broker_name)
         if address is None:
             await self._refresh(packed.topic)
             raise NoRoute(packed.topic, broker_name, "Its master is gone; the route is asked for again")
-        asked = session.clock.monotonic()
         try:
-            answer = await self._ask(address, packed, queue, code, left_s)
+            if begun is None:
+                receipt = await self._ask(address, packed, queue, code, left_s)
+            else:
+                receipt = await begun.future
         except (Unreachable, TimedOut, Refused) as failure:
             if self.faults is not None:
                 self.faults.failed(broker_name, is_reachable=isinstance(failure, TimedOut))
             if isinstance(failure, Unreachable):
                 session.broker_versions.pop(address, None)
                 await self._refresh(packed.topic)  # a slave may have taken over
+            elif isinstance(failure, Refused) and failure.code == ResponseCode.GO_AWAY:
+                session.remoting.disconnect(address)
             elif route.is_template and isinstance(failure, Refused) and failure.code not in RETRY_CODES:
                 # The topic exists by now, and not as the template said: ask how it is.
                 session.routes.pop(packed.topic, None)
                 raise NoRoute(packed.topic, broker_name, f"It was just created: {failure}") from failure
             raise
-        if self.faults is not None:
-            self.faults.answered(broker_name, (session.clock.monotonic() - asked) * 1000)
         if address not in session.broker_versions and session.producer_groups:
             # A broker that was away may have been restarted and know nobody: it could not ask us anything.
-            session.broker_versions[address] = answer.version
+            session.broker_versions[address] = 0
             session.spawn(session.heartbeat(), "heartbeat to a broker that is back")
-        return receipt_of(packed, queue, answer)
+        return receipt
 
     async def _refresh(self, topic: str) -> None:
         try:
@@ -161,32 +168,54 @@ class Sender:
         except ArrowMQError as error:
             log.info("%s; the attempts go on with what is known", error)
 
-    async def _ask(self, address: str, packed: Packed, queue: MessageQueue, code: int, left_s: float) -> Command:
+    async def _ask(self, address: str, packed: Packed, queue: MessageQueue, code: int, left_s: float) -> SendReceipt:
         """One attempt. On an open connection, with nobody who must see the fields, the frame is written directly."""
         session = self._session
+        flights = session.flights
         connection = session.remoting.connection(address) if session.is_plain else None
-        properties = packed.properties
-        if connection is None or prop.RECONSUME_TIME in properties:
-            what = _what(packed, queue)
-            return await session.ask(address, self.request(packed, queue, code), what, left_s, accept=STORED_CODES)
-        start = self._frames.start_of(packed.topic, queue, code == RequestCode.SEND_BATCH_MESSAGE)
-        raw = encode_properties(properties)
-        born_ms, sys_flag, flag, body = session.clock.now_ms(), packed.sys_flag, packed.flag, packed.body
-
-        def encode(opaque: int) -> bytes:
-            return SendFrames.frame(code, opaque, start, sys_flag, flag, born_ms, raw, body)
-
+        topic = packed.message.topic
+        if connection is None or prop.RECONSUME_TIME in packed.properties:
+            asked = session.clock.monotonic()
+            request = self.request(packed, queue, code)
+            answer = await session.ask(address, request, what(topic, queue), left_s, accept=STORED_CODES)
+            if self.faults is not None:
+                self.faults.answered(queue.broker_name, (session.clock.monotonic() - asked) * 1000)
+            return receipt_of(topic, queue, packed.msg_id, answer)
+        opaque = flights.next_opaque()
+        written = frame(
+            code,
+            opaque,
+            0,
+            self._starts.of(packed.topic, queue, code == RequestCode.SEND_BATCH_MESSAGE),
+            packed.sys_flag,
+            packed.flag,
+            session.clock.now_ms(),
+            encode_properties(packed.properties),
+            packed.body,
+        )
+        future = flights.new_future()
+        flight = Flight(opaque, topic, queue, address, connection, packed.msg_id, left_s, future, self.faults)
+        flights.launch(flight, written)
         try:
-            answer = await connection.request_encoded(encode, left_s)
-        except RequestTimeout as late:
-            raise TimedOut(_what(packed, queue), address, left_s) from late
-        except RemotingError as lost:
-            raise Unreachable(_what(packed, queue), address, lost) from lost
-        if answer.code and answer.code not in STORED_CODES:
-            if answer.code == ResponseCode.GO_AWAY:
-                session.remoting.disconnect(address)
-            raise Refused(_what(packed, queue), address, answer.code, answer.remark)
-        return answer
+            return await future
+        finally:
+            if future.cancelled():
+                flights.forget(flight)
+
+    def open_lane(self, topic: str, largest_bytes: int) -> None:
+        """Let plain messages to this topic, up to such a size, take the short way from now on."""
+        session = self._session
+        route = session.routes.get(topic)
+        if route is None or route.is_template or not session.is_plain:
+            return
+        targets = [
+            Target(queue, address, self._starts.of(topic, queue))
+            for queue in route.publish_queues
+            if (address := route.master(queue.broker_name)) is not None
+        ]
+        if len(targets) == len(route.publish_queues) > 0:
+            lane = self.lanes[topic] = Lane(session.flights, route, session.routes, targets, self.faults, largest_bytes)
+            lane.turn = self._turn + 1  # the round goes on
 
     async def send_oneway(self, packed: Packed, choice: Choice | None = None) -> None:
         route = self._session.routes.get(packed.topic) or await self._route(packed.topic, 3.0)
@@ -258,25 +287,5 @@ class Sender:
 _IN_HEADER = (prop.RECONSUME_TIME, prop.MAX_RECONSUME_TIMES)
 
 
-def _what(packed: Packed, queue: MessageQueue) -> str:
-    return f"sending to {packed.topic} queue {queue.queue_id} of {queue.broker_name}"
-
-
 def _nothing_more() -> None:
     """A producer reads its routes when it sends; a changed route needs nothing else."""
-
-
-def receipt_of(packed: Packed, queue: MessageQueue, answer: Command) -> SendReceipt:
-    ext = answer.ext
-    return SendReceipt(
-        packed.message.topic,
-        queue.broker_name,
-        int(ext.get("queueId") or queue.queue_id),
-        int(ext.get("queueOffset", "-1")),
-        packed.msg_id,
-        ext.get("msgId", ""),
-        _STATUS[ResponseCode(answer.code)] if answer.code else SendStatus.SEND_OK,
-        ext.get("transactionId"),
-        ext.get("recallHandle"),
-        ext.get("MSG_REGION"),
-    )

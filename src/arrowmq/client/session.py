@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 from arrowmq.client import names
 from arrowmq.client.credentials import Credentials
 from arrowmq.client.errors import ArrowMQError, InvalidUse, NamesrvUnreachable, NoRoute, Refused, TimedOut, Unreachable
+from arrowmq.client.flights import Flights
 from arrowmq.client.options import Options
 from arrowmq.client.routes import Route
 from arrowmq.client.send_frame import DEFAULT_TOPIC_QUEUES
 from arrowmq.remoting.client import RemotingClient
+from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.errors import RemotingError, RequestTimeout
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
@@ -42,7 +44,9 @@ class Session:
             ip=options.client_ip,
         )
         self.remoting = RemotingClient(options.clock, tls=options.tls)
-        self.new_msg_id = UniqueIds(_ip_bytes(self.client_id.partition("@")[0]), options.clock.now_ms).next
+        ids = UniqueIds(_ip_bytes(self.client_id.partition("@")[0]), options.clock.now_ms)
+        self.new_msg_id = ids.next
+        self.flights = Flights(options.clock, self.remoting, ids, self._quick_connection)
         self.credentials = Credentials(*options.credentials) if options.credentials else None
         #: Nobody must see requests before they leave: they may be written in whatever way is quickest.
         self.is_plain = self.credentials is None and not options.rpc_hooks
@@ -104,6 +108,7 @@ class Session:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
         await self.remoting.close()
+        self.flights.close()
 
     def check_usable(self) -> None:
         """Fails with a sentence, instead of hanging, for a client that has not begun, has ended or lives elsewhere."""
@@ -195,6 +200,12 @@ class Session:
             await self.remoting.invoke_oneway(address, request)
         except RemotingError as lost:
             raise Unreachable(what, address, lost) from lost
+
+    def _quick_connection(self, address: str) -> Connection | None:
+        """The open connection to a broker that knows us; to another one the general way must be taken first."""
+        if self.producer_groups and address not in self.broker_versions:
+            return None
+        return self.remoting.connection(address)
 
     async def _ask_namesrv(self, request: Command, *, accept: tuple[int, ...] = ()) -> Command:
         """The NameServer that answered last is asked first; when it is gone, the next one."""

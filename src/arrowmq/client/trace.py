@@ -29,6 +29,8 @@ MAX_QUEUED = 2048
 BATCH = 20
 LINGER_S = 1.0
 _NORMAL, _HALF, _DELAY = 0, 1, 3
+# How consuming ended, numbered as RocketMQ's ConsumeReturnType.
+_SUCCESS, _TIME_OUT, _EXCEPTION = 0, 1, 2
 
 
 class MessageTrace(Hook):
@@ -94,7 +96,7 @@ class MessageTrace(Hook):
         for message in messages:
             request_id = self._request_ids.pop(message.msg_id, uuid.uuid4().hex)
             is_ok = "true" if error is None else "false"
-            context = 0 if error is None else 2 if isinstance(error, TimeoutError) else 1
+            context = _SUCCESS if error is None else _TIME_OUT if isinstance(error, TimeoutError) else _EXCEPTION
             keys = " ".join(message.keys)
             cost = round(took_ms / max(1, len(messages)))
             fields = ["SubAfter", request_id, message.msg_id, cost, is_ok, keys, context, self._now(), group]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.remoting.address import parse_address
 from arrowmq.remoting.connection import Connection
-from arrowmq.remoting.endpoint import Endpoint, Limits
+from arrowmq.remoting.endpoint import Endpoint, FastPath, Limits
 from arrowmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from arrowmq.remoting.handlers import Call, HandlerTable, Outcome
 from arrowmq.wire.frame import Command
@@ -45,6 +45,21 @@ class RemotingClient:
     def on_request(self, code: int, callback: Callable[[Call], Outcome]) -> None:
         """Answer requests of this code that a server sends on our own connection."""
         self._callbacks.add_callback(code, callback)
+
+    def watch_answers(
+        self,
+        fast_path: FastPath,
+        stray_answer: Callable[[Command], bool],
+        lost: Callable[[Connection], object],
+    ) -> None:
+        """For who writes requests by itself and keeps its own book of them, with opaques above `MAX_OPAQUE`.
+
+        `fast_path` sees received bytes first, `stray_answer` the answers that nobody else waits for, and `lost` each
+        connection that has ended.
+        """
+        self._endpoint.fast_path = fast_path
+        self._endpoint.stray_answer = stray_answer
+        self._endpoint.on_connection = lambda connection: connection.on_close(lost)
 
     def use_tls(self, tls: ssl.SSLContext | None) -> None:
         """Encrypt connections that are made from now on, or stop doing so."""

@@ -95,6 +95,15 @@ class Connection(asyncio.BufferedProtocol):
         return f"<Connection {self.peer_text}{' closed' if self.closed else ''}>"
 
     @property
+    def is_ending(self) -> bool:
+        """No further request can be sent."""
+        return self.closed or self._is_ending
+
+    @property
+    def why_closed(self) -> str:
+        return self._why_closed or "the peer closed it"
+
+    @property
     def peer_text(self) -> str:
         return self.name or format_address(*self.peer)
 
@@ -165,9 +174,9 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.clear()
         self._held = b""
         self._large = None
-        reason = self._why_closed or (str(error) if error is not None else "the peer closed it")
+        self._why_closed = self._why_closed or (str(error) if error is not None else "")
         self._pending.address = self.peer_text
-        self._pending.lost(reason)
+        self._pending.lost(self.why_closed)
         self._wake_senders()
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
@@ -210,7 +219,8 @@ class Connection(asyncio.BufferedProtocol):
                 command = decode_frame(view[position + 4 : frame_end])
                 position = frame_end
                 if command.flag & 1:
-                    self._pending.answered(command)
+                    if not self._pending.answered(command) and not endpoint.stray_answer(command):
+                        log.debug("late answer dropped peer=%s opaque=%d", self.peer_text, command.opaque)
                 else:
                     serve(Call(command, self))
                 if self.in_flight >= endpoint.limits.in_flight:
@@ -304,6 +314,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._outbox is not None and not self.closed:
             self._outbox.add(frame)
             self._touch()
+
+    def write_request(self, frame: bytes, is_lone: bool) -> None:
+        """Send a ready frame; a lone one, which no other will join in this turn of the loop, at once."""
+        if is_lone and self._outbox is not None and not (self._is_dirty or self._is_processing or self.closed):
+            self._outbox.add(frame)
+            self._flush()
+        else:
+            self.write(frame)
 
     def write_frame(self, buffers: Sequence[Buffer], on_sent: Callable[[], object] | None = None) -> None:
         """Send ready bytes: whole frames, in any number of pieces."""
@@ -444,28 +462,6 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             if future.cancelled():
                 self._pending.forget(command.opaque)
-
-    async def request_encoded(self, encode: Callable[[int], bytes], timeout_s: float) -> Command:
-        """Like `request`, for a caller that writes the whole frame itself once it knows the opaque."""
-        if self.closed or self._is_ending:
-            raise ConnectionLost(self.peer_text, f"the connection to {self.peer_text} is closed")
-        future: asyncio.Future[Command] = self._endpoint.loop.create_future()
-        if not self._pending.address:
-            self._pending.address = self.peer_text
-        opaque = self._pending.next_opaque()
-        is_lone = self._pending.come_one_by_one()
-        self._pending.add(opaque, future, timeout_s)
-        if is_lone and self._outbox is not None and not self._is_dirty:
-            # No other frame will join this one in this turn, so it need not wait for the turn's end.
-            self._outbox.add(encode(opaque))
-            self._flush()
-        else:
-            self.write(encode(opaque))
-        try:
-            return await future
-        finally:
-            if future.cancelled():
-                self._pending.forget(opaque)
 
     def send_oneway(self, command: Command) -> None:
         """Send a request that gets no answer."""

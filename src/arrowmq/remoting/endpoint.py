@@ -18,6 +18,7 @@ from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.deadlines import Deadlines
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.tls import ServerTls
+from arrowmq.wire.frame import Command
 
 if TYPE_CHECKING:
     from arrowmq.remoting.connection import Connection
@@ -40,6 +41,10 @@ class Limits:
     unsent_cut_bytes: int = 256 * 1024 * 1024  # beyond it the connection ends
     idle_timeout_s: float = 120.0
     unread_timeout_s: float = 60.0  # a peer that takes nothing for so long while answers wait is cut
+
+
+def _is_nobodys(_answer: Command) -> bool:
+    return False
 
 
 class Endpoint:
@@ -67,6 +72,8 @@ class Endpoint:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unflushed: list[Connection] = []
         self._sweep_timer: Timer | None = None
+        #: Asked about answers that no request of a connection waits for; True if they were somebody's.
+        self.stray_answer: Callable[[Command], bool] = _is_nobodys
         self.is_closed = False
 
     @property

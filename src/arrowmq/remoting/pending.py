@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from arrowmq.remoting.deadlines import Deadline, Deadlines
 from arrowmq.remoting.errors import ConnectionLost, RequestTimeout
 from arrowmq.wire.frame import Command
 
-log = logging.getLogger(__name__)
-
-MAX_OPAQUE = 0x7FFFFFFF
+#: The upper half of what the field can hold is left to those who keep their own book of requests (`client.flights`).
+MAX_OPAQUE = 0x3FFFFFFF
 
 
 class Pending:
@@ -36,13 +34,12 @@ class Pending:
 
 
 class PendingRequests:
-    __slots__ = ("_answers", "_answers_before", "_by_opaque", "_deadlines", "_last_opaque", "address")
+    __slots__ = ("_by_opaque", "_deadlines", "_last_opaque", "address")
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
         self._by_opaque: dict[int, Pending] = {}
         self._last_opaque = 0
-        self._answers = self._answers_before = 0
         self.address = ""
 
     def __len__(self) -> int:
@@ -58,25 +55,19 @@ class PendingRequests:
         self._last_opaque = opaque = self._last_opaque % MAX_OPAQUE + 1
         return opaque
 
-    def come_one_by_one(self) -> bool:
-        """Nothing is awaited, and since that was asked last at most one answer came."""
-        if self._by_opaque:
-            return False
-        before, self._answers_before = self._answers_before, self._answers
-        return self._answers - before <= 1
-
     def add(self, opaque: int, future: asyncio.Future[Command], timeout_s: float) -> None:
         pending = Pending(self, opaque, future, timeout_s)
         pending.deadline = self._deadlines.add(timeout_s, pending.expired)
         self._by_opaque[opaque] = pending
 
-    def answered(self, command: Command) -> None:
+    def answered(self, command: Command) -> bool:
+        """Hand the answer to who waits for it; False if nobody does."""
         pending = self._take(command.opaque)
-        self._answers += 1
         if pending is None:
-            log.debug("late answer dropped peer=%s opaque=%d", self.address, command.opaque)
-        elif not pending.future.done():
+            return False
+        if not pending.future.done():
             pending.future.set_result(command)
+        return True
 
     def forget(self, opaque: int) -> None:
         self._take(opaque)

@@ -62,7 +62,10 @@ class UniqueIds:
         self._month_end_ms = 0
 
     def next(self) -> str:
-        now_ms = self._clock_ms()
+        return self.at(self._clock_ms())
+
+    def at(self, now_ms: int) -> str:
+        """The next id, for who has just asked for the time."""
         if not self._month_begin_ms <= now_ms < self._month_end_ms:
             self._enter_month(now_ms)
         moment = (now_ms - self._month_begin_ms) & 0xFFFFFFFF
