@@ -7,7 +7,7 @@
  * `send` ends after SECONDS or COUNT messages, whichever comes first (0: no limit). `pull` reads COUNT messages from the
  * start of each queue, one connection a queue. `latency` sends at a steady rate and consumes by long polling; a message
  * carries the time it was due, so a late sender counts against the broker as a user would. One line of JSON is printed.
- * With LOADGEN_TOPICS=N in the environment `send` goes to TOPIC-0 … TOPIC-(N-1) in turn. */
+ * With LOADGEN_TOPICS=N in the environment `send` goes to TOPIC-0 … TOPIC-(N-1) in turn, then to the next queue of each. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -277,7 +277,7 @@ static int run_send(char **a) {
     int64_t start = now_ns(), end = seconds > 0 ? start + (int64_t)(seconds * 1e9) : INT64_MAX;
     for (int i = 0; i < count; i++) {
         struct connection *connection = connect_to(host, port);
-        for (int k = 0; k < inflight; k++) add_send(connection, next_queue++ % queues);
+        for (int k = 0; k < inflight; k++) add_send(connection, next_queue++ / topics % queues);
         flush(connection);
         watch(poll, connection, EPOLL_CTL_ADD);
     }
@@ -289,7 +289,7 @@ static int run_send(char **a) {
             struct connection *connection = events[i].data.ptr;
             credit = 0;
             if (events[i].events & EPOLLIN) receive(connection, on_receipt);
-            while (credit-- > 0 && !over && (!limit || sent < limit)) add_send(connection, next_queue++ % queues);
+            while (credit-- > 0 && !over && (!limit || sent < limit)) add_send(connection, next_queue++ / topics % queues);
             flush(connection);
             if (connection->writing != (connection->written < connection->filled)) watch(poll, connection, EPOLL_CTL_MOD);
         }
