@@ -114,9 +114,12 @@ async def test_order_topics_follow_the_list_that_name_servers_keep(make_node: An
 
     node = await make_node(namesrvAddr=f"127.0.0.1:{servers[0].port}")
     await node.client.send("orders")
+    made = {"topic": "made", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "order": True}
+    await node.client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**made, "topicFilterType": "SINGLE_TAG"})
     put = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:4"}
     await node.client.remoting.invoke(
         f"127.0.0.1:{servers[0].port}", Command.request(RequestCode.PUT_KV_CONFIG, put), 5
     )
     await node.clock.advance(31)
     await node.eventually(lambda: node.broker.topics.get("orders").order)
+    assert node.broker.topics.get("made").order, "an administrator made it an ordered topic; no list takes that away"

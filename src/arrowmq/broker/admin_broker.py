@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from arrowmq.broker import names
 from arrowmq.broker.kept_settings import FIXED_KEYS
+from arrowmq.broker.runtime_info import runtime_table
 from arrowmq.broker.stats import DAY_MS, HOUR_MS, MINUTE_MS, Item
 from arrowmq.broker.versions import next_version
 from arrowmq.config import ConfigError, format_properties, parse_properties
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
 
 log = logging.getLogger(__name__)
-
-VERSION_NAME = "V5_5_0"  # what CURRENT_VERSION stands for, as tools show it
 
 
 class BrokerAdmin:
@@ -86,76 +84,7 @@ class BrokerAdmin:
 
     @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self) -> Answer:
-        return Answer(body=fastjson.dumps(KVTable(table=self._runtime())))
-
-    def _runtime(self) -> dict[str, str]:
-        broker, stats, store = self.broker, self.broker.stats, self.broker.store
-        now_ms = broker.clock.now_ms()
-        disk = os.statvfs(broker.root)
-        ratio = f"{_used_percent(disk) / 100:.2f}"
-        found, missed = stats.rates(stats.gets_found), stats.rates(stats.gets_missed)
-        table = {
-            "bootTimestamp": str(broker.boot_ms),
-            "runtime": _duration(now_ms - broker.boot_ms),
-            "brokerVersionDesc": VERSION_NAME,
-            "brokerActive": "true" if broker.is_running else "false",
-            "putTps": _numbers(stats.rates(stats.puts)),
-            "getFoundTps": _numbers(found),
-            "getMissTps": _numbers(missed),
-            "getTotalTps": _numbers([one + other for one, other in zip(found, missed, strict=True)]),
-            "getTransferredTps": _numbers(stats.rates(stats.messages_got)),
-            "getTransferedTps": _numbers(stats.rates(stats.messages_got)),  # what older dashboards look for
-            "putMessageTimesTotal": str(stats.puts.times),
-            "putMessageFailedTimes": str(stats.failed_puts),
-            "putMessageSizeTotal": str(stats.put_bytes),
-            "putMessageAverageSize": str(stats.put_bytes / stats.puts.total if stats.puts.total else 0.0),
-            # The messages of users: what the broker itself writes and reads, and probes of its topics, do not count.
-            "msgPutTotalTodayNow": str(stats.user_puts.total),
-            "msgGetTotalTodayNow": str(stats.user_gets.total),
-            "msgPutTotalTodayMorning": str(stats.morning(stats.user_puts, 0)),
-            "msgPutTotalYesterdayMorning": str(stats.morning(stats.user_puts, 1)),
-            "msgGetTotalTodayMorning": str(stats.morning(stats.user_gets, 0)),
-            "msgGetTotalYesterdayMorning": str(stats.morning(stats.user_gets, 1)),
-            "commitLogMinOffset": str(store.min_physical_offset),
-            "commitLogMaxOffset": str(store.appended),
-            "commitLogDiskRatio": ratio,
-            f"commitLogDiskRatio_{store.config.store_path_commit_log or store.root / 'commitlog'}": ratio,
-            "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": _capacity(disk),
-            "remainHowManyDataToFlush": f"{store.appended - store.flushed_position} B",
-            "earliestMessageTimeStamp": str(store.earliest_time()),
-            "startAcceptSendRequestTimeStamp": str(self.config.start_accept_send_request_time_stamp),
-            "waitingPulls": str(broker.longpoll.count),
-            "differingSubscriptions": str(broker.clients.differing_subscriptions),
-        }
-        # Stages that a broker of one loop does not have; tools read these keys and show them as they are.
-        for key in (
-            "dispatchBehindBytes",
-            "dispatchMaxBuffer",
-            "pageCacheLockTimeMills",
-            "putMessageEntireTimeMax",
-            "getMessageEntireTimeMax",
-            "putLatency99",
-            "putLatency999",
-            "timerReadBehind",
-            "timerOffsetBehind",
-            "timerCongestNum",
-            "EndTransactionQueueSize",
-        ):
-            table[key] = "0"
-        for key in ("timerEnqueueTps", "timerDequeueTps"):
-            table[key] = "0.0"
-        for pool in ("send", "pull", "litePull", "query", "ack"):
-            table[f"{pool}ThreadPoolQueueSize"] = "0"
-            table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        table["sendThreadPoolQueueCapacity"] = str(self.config.send_thread_pool_queue_capacity)
-        table["pullThreadPoolQueueCapacity"] = str(self.config.pull_thread_pool_queue_capacity)
-        table["queryThreadPoolQueueCapacity"] = str(self.config.query_thread_pool_queue_capacity)
-        for pool in ("ack", "litePull", "EndTransaction"):
-            table[f"{pool}ThreadPoolQueueCapacity"] = str(self.config.pull_thread_pool_queue_capacity)
-        for report in broker.runtime_reports:
-            table.update(report())
-        return table
+        return Answer(body=fastjson.dumps(KVTable(table=runtime_table(self.broker))))
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA)
     def stats_data(self, request: ViewBrokerStatsData) -> Answer:
@@ -205,25 +134,3 @@ class BrokerAdmin:
     @handles(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def delete_expired(self) -> None:
         self.broker.store.retention.ask_now()
-
-
-def _duration(elapsed_ms: int) -> str:
-    minutes, seconds = divmod(elapsed_ms // 1000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
-
-
-def _used_percent(disk: os.statvfs_result) -> int:
-    """As `df` counts: what is reserved for root is neither used nor free to us. Rounded up, as Apache does."""
-    used = disk.f_blocks - disk.f_bfree
-    return -(-used * 100 // max(1, used + disk.f_bavail))
-
-
-def _capacity(disk: os.statvfs_result) -> str:
-    total, free = (blocks * disk.f_frsize / 2**30 for blocks in (disk.f_blocks, disk.f_bfree))
-    return f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."
-
-
-def _numbers(values: list[float]) -> str:
-    return " ".join(str(value) for value in values)

@@ -185,7 +185,7 @@ class Registration:
         return body
 
     def _take_order_topics(self, body: bytes) -> None:
-        """NameServers keep a list of ordered topics; the flag in the topic table follows it."""
+        """NameServers keep a list of ordered topics; those of it get the flag in the topic table."""
         order_topics = fastjson.loads(body, type=KVTable).table
         if order_topics is not None:
             self.topics.set_order(set(order_topics))

@@ -108,6 +108,18 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
     def was_clean() -> bool:
         return broker.recovered is not None and broker.recovered.was_clean
 
+    timer = TimerMessages(
+        broker.config,
+        broker.root,
+        broker.store,
+        broker.topics,
+        broker.path,
+        broker.background,
+        broker.stats,
+        broker.clock,
+        was_clean,
+    )
+    broker.runtime_reports.append(timer.report)
     return [
         FlowControl(broker.config, broker.store, broker.path, broker.background, broker.clock),
         MessageTypeCheck(broker.config, broker.topics, broker.path),
@@ -152,17 +164,7 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.stats,
             broker.clock,
         ),
-        TimerMessages(
-            broker.config,
-            broker.root,
-            broker.store,
-            broker.topics,
-            broker.path,
-            broker.background,
-            broker.stats,
-            broker.clock,
-            was_clean,
-        ),
+        timer,
         ConsumerFilters(
             broker.clients,
             JsonConfigFile(broker.root / "config" / "consumerFilter.json"),
@@ -171,5 +173,13 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
         ),
         RecallService(broker.config, broker.address, broker.topics, broker.path, broker.clock),
         ReplyService(broker.config, broker.address, broker.clients, sends, broker.path, broker.stats, broker.clock),
-        ResetService(broker.config, broker.store, broker.topics, broker.groups, broker.offsets, broker.clients),
+        ResetService(
+            broker.config,
+            broker.store,
+            broker.topics,
+            broker.groups,
+            broker.offsets,
+            broker.clients,
+            broker.longpoll,
+        ),
     ]

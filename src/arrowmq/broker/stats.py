@@ -128,9 +128,15 @@ class BrokerStats:
         self.messages_got = Item(now_ms)
         self.user_puts = Item(now_ms)  # without the topics of the system, as dashboards show a broker's day
         self.user_gets = Item(now_ms)
+        self.timer_entered = Item(now_ms)
+        self.timer_delivered = Item(now_ms)
         self.put_bytes = 0
         self.sizes: dict[tuple[str, str], Distribution] = {}  # by topic and type of message
         self.failed_puts = 0
+        self._own = (
+            *(self.puts, self.gets_found, self.gets_missed, self.messages_got, self.user_puts, self.user_gets),
+            *(self.timer_entered, self.timer_delivered),
+        )
         # What counts by itself and is asked when somebody reads: called to hand in what it has counted
         self.sources: list[Callable[[], None]] = []
 
@@ -193,7 +199,7 @@ class BrokerStats:
     def sample(self) -> None:
         self.gather()
         now_ms = self.clock.now_ms()
-        for item in (self.puts, self.gets_found, self.gets_missed, self.messages_got, self.user_puts, self.user_gets):
+        for item in self._own:
             item.sample(now_ms)
         for items in self.items.values():
             for item in items.values():

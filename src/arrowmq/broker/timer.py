@@ -265,6 +265,10 @@ class TimerMessages:
     def metrics(self) -> Answer:
         return Answer(body=fastjson.dumps(self.counts.body(self.clock.now_ms())))
 
+    def report(self) -> dict[str, str]:
+        """What GET_BROKER_RUNTIME_INFO says of timers."""
+        return {"timerReadBehind": str(self.behind_ms // 1000), "timerOffsetBehind": str(self.not_entered)}
+
     @property
     def not_entered(self) -> int:
         """Messages that wait to be entered into the wheel."""
@@ -357,6 +361,7 @@ class TimerMessages:
         position = self.log.append(
             Unit(previous, magic, now_ms, due_ms - now_ms, record.physical_offset, size, java_hash(topic))
         )
+        self.stats.timer_entered.add(1)
         self.counts.entered_one(topic, waits_ms, self.clock.now_ms(), is_delete=is_delete, is_new=is_new)
         messages = (0 if slot is None else slot.messages) + (-1 if is_delete else 1)
         self.wheel.put(due_ms, Slot(position if slot is None else slot.first, position, messages))
@@ -428,6 +433,7 @@ class TimerMessages:
             return True
         if put.status in STORED:
             self.delivered += 1
+            self.stats.timer_delivered.add(1)
             self.counts.delivered_one(copy.topic, self.clock.now_ms(), has_waited=entered_ms != DELIVERED_AT_ONCE)
             self.stats.put(copy.topic, copy.queue_id, 1, put.size, DELAY)
         return self._is_stored(put)

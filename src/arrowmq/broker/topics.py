@@ -133,10 +133,11 @@ class Topics:
         return True
 
     def set_order(self, order_topics: set[str]) -> None:
-        """Follows the NameServers' list of ordered topics: those in it are ordered, others with the flag no longer."""
-        changed = [topic for topic in self.table.values() if topic.order != (topic.topic_name in order_topics)]
+        """Follows the NameServers' list of ordered topics. Those in it are ordered; a topic that is not in it may have
+        been made an ordered one by an administrator, so it keeps its flag, as with Apache's broker."""
+        changed = [topic for topic in self.table.values() if topic.topic_name in order_topics and not topic.order]
         for topic in changed:
-            topic.order = not topic.order
+            topic.order = True
         if changed:
             self.version = next_version(self.version, self.clock.now_ms())
             self.file.changed()

@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
 from arrowmq.broker import names
+from arrowmq.broker.processors import waiting_by_processor
 from arrowmq.metrics.pieces import MILLISECONDS, Pieces, in_unit
 from arrowmq.metrics.words import is_system, yes_no
-from arrowmq.wire.codes import RequestCode, request_name, response_name
+from arrowmq.wire.codes import request_name, response_name
 
 if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
-
-# Which of Apache's thread pools a request belongs to. Ours has none of them; what counts is how many requests of the
-# kind wait for their answer: for a disk, a NameServer, another client.
-PROCESSORS: dict[str, frozenset[int]] = {
-    "send": frozenset(
-        {
-            RequestCode.SEND_MESSAGE,
-            RequestCode.SEND_MESSAGE_V2,
-            RequestCode.SEND_BATCH_MESSAGE,
-            RequestCode.CONSUMER_SEND_MSG_BACK,
-            RequestCode.RECALL_MESSAGE,
-        }
-    ),
-    "async_put": frozenset(),
-    "pull": frozenset({RequestCode.PULL_MESSAGE}),
-    "ack": frozenset(),
-    "query_message": frozenset({RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID}),
-    "client_manager": frozenset({RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG}),
-    "heartbeat": frozenset({RequestCode.HEART_BEAT}),
-    "lite_pull": frozenset({RequestCode.LITE_PULL_MESSAGE}),
-    "transaction": frozenset({RequestCode.END_TRANSACTION}),
-    "consumer_manager": frozenset(
-        {
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            RequestCode.QUERY_CONSUMER_OFFSET,
-        }
-    ),
-    "reply": frozenset({RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}),
-}
-ADMIN = "admin"  # every other request
-_PROCESSOR_OF = {code: processor for processor, codes in PROCESSORS.items() for code in codes}
 
 
 class RequestFamilies:
@@ -61,12 +29,9 @@ class RequestFamilies:
         yield from self._creations()
 
     def _watermark(self) -> Metric:
-        waiting: Counter[str] = Counter()
-        for code, count in self.broker.answer_times.waiting.items():
-            waiting[_PROCESSOR_OF.get(code, ADMIN)] += count
         family = self.pieces.gauge("rocketmq_processor_watermark", "Requests that wait for their answer", "processor")
-        for processor in (*PROCESSORS, ADMIN):
-            self.pieces.add(family, waiting[processor], processor)
+        for processor, count in waiting_by_processor(self.broker.answer_times.waiting).items():
+            self.pieces.add(family, count, processor)
         return family
 
     def _messages(self) -> Iterator[Metric]:

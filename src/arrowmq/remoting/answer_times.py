@@ -39,6 +39,14 @@ class AnswerTimes:
             int((time.perf_counter() - call.began) * 1000),
         )
 
+    def of(self, request_codes: frozenset[int]) -> Distribution:
+        """How long these took together; without pulls that waited for a message."""
+        together = Distribution(BOUNDS_MS)
+        for answered, times in self.times.items():
+            if answered.request_code in request_codes and not answered.was_suspended:
+                together.join(times)
+        return together
+
     def add(self, answered: Answered, elapsed_ms: int, times: int = 1) -> None:
         found = self.times.get(answered)
         if found is None:
