@@ -32,7 +32,7 @@ async def test_more_sends_in_a_second_than_allowed_are_refused_and_not_stored(ma
 
 async def test_a_disk_that_lags_behind_is_the_reason(make_node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     node = await make_node(maxUnflushedBytes="1048576")
-    monkeypatch.setattr(type(node.broker.store), "flushed_position", property(lambda store: store.appended - (2 << 20)))
+    monkeypatch.setattr(type(node.broker.store), "unflushed_bytes", 2 << 20)
     answer = await node.client.send("orders")
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert "2 MiB of the log are not on disk yet, maxUnflushedBytes allows 1" in (answer.remark or "")

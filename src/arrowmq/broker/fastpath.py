@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from arrowmq import native
 from arrowmq.broker import names
+from arrowmq.broker.config import WRITE
 from arrowmq.broker.flow import FlowControl
 from arrowmq.broker.pull import PullService
 from arrowmq.broker.rewrite import MessagePath
@@ -72,7 +73,7 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
         find_queue=store.queue,
         tell=store.tell,
-        gate=gate_of(broker, region),
+        gate=gate_of(broker),
         now_ms=broker.clock.now_ms,
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
@@ -132,18 +133,20 @@ def ordinary_queues(broker: Broker, topic: str) -> int:
     return max(known.write_queue_nums, known.read_queue_nums)
 
 
-def gate_of(broker: Broker, region: dict[str, str]) -> Callable[[], int]:
+def gate_of(broker: Broker) -> Callable[[], int]:
     """Asked once a read: how long a body may be now; 0 if the broker takes no ordinary messages at this moment, the
     reason of which is the general path's to tell."""
-    path, store, config, clock = broker.path, broker.store, broker.config, broker.clock
+    store, config, clock, gates = broker.store, broker.config, broker.clock, broker.path.gates
     flow = next(service for service in broker.services if isinstance(service, FlowControl))
+    only = next(gate for gate in gates if gate == flow.gate)
+    region_id, trace_on = config.region_id, config.trace_on
 
     def gate() -> int:
-        if path.gates != [flow.gate] or not flow.is_calm() or not config.is_writable:
+        if len(gates) != 1 or gates[0] is not only or not flow.is_calm() or not config.broker_permission & WRITE:
             return 0
-        if store.wants_every or config.start_accept_send_request_time_stamp > clock.now_ms():
+        if store.wants_every or 0 < config.start_accept_send_request_time_stamp > clock.now_ms():
             return 0
-        if store.why_not_writable() is not None or region_of(config) != region:
+        if store.why_not_writable() is not None or config.region_id != region_id or config.trace_on != trace_on:
             return 0
         return config.max_message_size
 

@@ -56,7 +56,7 @@ class FlowControl:
         self._last_reason: str | None = None
         self._rate_said_ms = 0
         path.gates.append(self.gate)
-        self._group_limit = group_limit_bytes()
+        self._group_allowance = allowed_bytes(0, group_limit_bytes())
         if config.max_process_memory_bytes >= 0:
             background.every("measure memory", MEMORY_SAMPLE_S, self.measure, first_s=0)
 
@@ -98,7 +98,7 @@ class FlowControl:
 
     def _reason(self) -> tuple[str, str] | None:
         config = self.config
-        lag = self.store.appended - self.store.flushed_position
+        lag = self.store.unflushed_bytes
         if lag > config.max_unflushed_bytes > 0:
             return FLUSH_LAG, (
                 f"{lag >> 20} MiB of the log are not on disk yet, "
@@ -107,7 +107,7 @@ class FlowControl:
         full = self.store.why_refusing()
         if full is not None:
             return DISK, full
-        allowed = allowed_bytes(config.max_process_memory_bytes, self._group_limit)
+        allowed = config.max_process_memory_bytes or self._group_allowance
         if self._memory_bytes > allowed > 0:
             whose = "maxProcessMemoryBytes" if config.max_process_memory_bytes else "the limit of its control group"
             return MEMORY, f"the broker uses {self._memory_bytes >> 20} MiB of memory, {whose} allows {allowed >> 20}"

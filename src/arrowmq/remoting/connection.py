@@ -14,8 +14,9 @@ import logging
 import ssl
 from asyncio import BaseTransport, Transport
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from arrowmq import native
 from arrowmq.remoting.address import format_address
 from arrowmq.remoting.endpoint import Endpoint
 from arrowmq.remoting.errors import ConnectionLost
@@ -26,28 +27,23 @@ from arrowmq.remoting.pending import PendingRequests
 from arrowmq.remoting.tls import accept_tls
 from arrowmq.wire.frame import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame, encode_head
 
+if TYPE_CHECKING:
+    from arrowmq.remoting._intake_plain import Intake
+else:
+    Intake = native.load("arrowmq.remoting._intake").Intake
+
 log = logging.getLogger(__name__)
 
 SMALL_FRAME_BYTES = 16 * 1024  # the unfinished end of a larger frame gets a buffer of its own, read into directly
 LARGE_START_BYTES = 64 * 1024  # such a buffer grows as bytes arrive: an announced length alone costs nothing
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Intake, asyncio.BufferedProtocol):
     __slots__ = (
         "_close_callbacks",
-        "_endpoint",
         "_handshake",
-        "_held",
         "_is_dirty",
-        "_is_ending",
-        "_is_fresh",
-        "_is_paused",
-        "_is_processing",
-        "_large",
-        "_large_filled",
-        "_large_wanted",
         "_last_taken",
-        "_outbox",
         "_pending",
         "_senders",
         "_transport",
@@ -56,7 +52,6 @@ class Connection(asyncio.BufferedProtocol):
         "attributes",
         "closed",
         "in_flight",
-        "is_active",
         "local",
         "name",
         "peer",
@@ -64,22 +59,13 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint)
         self._transport: Transport | None = None
-        self._outbox: Outbox | None = None
-        self._held: bytes | memoryview = b""
-        self._large: bytearray | None = None
-        self._large_filled = 0
-        self._large_wanted = 0
         self._pending = PendingRequests(endpoint.deadlines)
         self._senders: list[asyncio.Future[None]] = []
         self._close_callbacks: list[Callable[[Connection], object]] = []
         self._is_dirty = False
-        self._is_ending = False
-        self._is_fresh = endpoint.is_listening
         self._handshake: asyncio.Future[Transport] | None = None
-        self._is_paused = False
-        self._is_processing = False
         self._why_closed = ""
         self._last_taken = 0
         self.name = ""  # how the address was written by whoever asked for this connection
@@ -88,7 +74,6 @@ class Connection(asyncio.BufferedProtocol):
         self.attributes: dict[str, Any] = {}
         self.closed = False
         self.in_flight = 0
-        self.is_active = True  # since the last sweep
         self.active_at = self.taken_at = endpoint.clock.monotonic()
 
     def __repr__(self) -> str:
@@ -124,33 +109,6 @@ class Connection(asyncio.BufferedProtocol):
         else:
             socket = transport.get_extra_info("socket")
             self._outbox = Outbox(transport, -1 if socket is None else socket.fileno())
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        if self._large is not None:
-            return memoryview(self._large)[self._large_filled :]
-        view = self._endpoint.receive_view
-        held = len(self._held)
-        if held:
-            view[:held] = self._held
-            return view[held:]
-        return view
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.is_active = True
-        large = self._large
-        if large is None:
-            end = len(self._held) + nbytes
-            self._held = b""
-            self._process(self._endpoint.receive_view[:end])
-            return
-        self._large_filled += nbytes
-        if self._large_filled == self._large_wanted:
-            self._large = None
-            self._process(memoryview(large))
-        elif self._large_filled == len(large):
-            grown = bytearray(min(self._large_wanted, 2 * len(large)))
-            grown[: len(large)] = large
-            self._large = grown
 
     def eof_received(self) -> None:
         # The peer has finished sending; like Apache we do not serve half-closed connections.
@@ -317,11 +275,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def write_request(self, frame: bytes, is_lone: bool) -> None:
         """Send a ready frame; a lone one, which no other will join in this turn of the loop, at once."""
-        if is_lone and self._outbox is not None and not (self._is_dirty or self._is_processing or self.closed):
-            self._outbox.add(frame)
-            self._flush()
-        else:
+        outbox = self._outbox
+        if not is_lone or outbox is None or self._is_dirty or self._is_processing or self.closed:
             self.write(frame)
+            return
+        try:
+            outbox.write_alone(frame)
+        except OSError as error:
+            self._why_closed = str(error)
+            self.abort()
 
     def write_frame(self, buffers: Sequence[Buffer], on_sent: Callable[[], object] | None = None) -> None:
         """Send ready bytes: whole frames, in any number of pieces."""

@@ -26,11 +26,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Outbox:
-    __slots__ = ("_buffers", "_fd", "_releases", "_transport", "is_blocked", "taken_bytes", "waiting_bytes")
+    __slots__ = ("_buffers", "_releases", "_transport", "handle", "is_blocked", "taken_bytes", "waiting_bytes")
 
     def __init__(self, transport: Transport, fd: int) -> None:
         self._transport = transport
-        self._fd = fd
+        self.handle = fd
         _report_all(transport, is_encrypted=fd < 0)
         # Lists, not deques: an empty deque takes 600 bytes, and most connections of a server are idle.
         self._buffers: list[Buffer] = []
@@ -50,11 +50,26 @@ class Outbox:
         if on_sent is not None:
             self._releases.append((self.taken_bytes + self.waiting_bytes, on_sent))
 
+    def write_alone(self, frame: bytes) -> None:
+        """Add and flush in one, for a frame with nothing before it."""
+        if self.handle >= 0 and not (self.waiting_bytes or self.is_blocked or self._releases):
+            try:
+                written = os.write(self.handle, frame)
+            except (BlockingIOError, InterruptedError):
+                written = 0
+            self.taken_bytes += written
+            if written == len(frame):
+                return
+            self.add(memoryview(frame)[written:])
+        else:
+            self.add(frame)
+        self.flush()
+
     def flush(self) -> None:
         """Hand over as much as the kernel takes. Raises OSError if the connection is broken."""
         buffers = self._buffers
         while buffers and not self.is_blocked:
-            if self._fd >= 0 and self._write():
+            if self.handle >= 0 and self._write():
                 continue
             self._hand_over()
         if self._releases:
@@ -63,7 +78,7 @@ class Outbox:
     def move(self, transport: Transport) -> None:
         """Go on over an encrypted transport on top of the old one; what waits goes there."""
         self._transport = transport
-        self._fd = -1
+        self.handle = -1
         self.is_blocked = False
         _report_all(transport, is_encrypted=True)
 
@@ -81,17 +96,17 @@ class Outbox:
         try:
             if len(buffers) == 1:
                 offered = self.waiting_bytes
-                written = os.write(self._fd, buffers[0])
+                written = os.write(self.handle, buffers[0])
             elif self.waiting_bytes <= JOIN_BYTES:
                 offered = self.waiting_bytes
                 joined = b"".join(buffers)
                 buffers.clear()
                 buffers.append(joined)
-                written = os.write(self._fd, joined)
+                written = os.write(self.handle, joined)
             else:
                 pieces = buffers[:VECTOR_PIECES]
                 offered = sum(map(len, pieces))
-                written = os.writev(self._fd, pieces)
+                written = os.writev(self.handle, pieces)
         except (BlockingIOError, InterruptedError):
             return False
         self._taken(written)

@@ -365,6 +365,11 @@ class MessageStore:
         return Appended(self.commit_log.tail.appended)
 
     @property
+    def unflushed_bytes(self) -> int:
+        """How much of the log the disk does not have yet."""
+        return self.commit_log.tail.appended - self._flusher.position
+
+    @property
     def flushed_position(self) -> Flushed:
         return self._flusher.position
 

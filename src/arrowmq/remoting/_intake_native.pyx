@@ -1,0 +1,115 @@
+# cython: language_level=3
+"""Where a connection's bytes arrive: the native form of `_intake_plain`, where the idea stands.
+
+What the endpoint's fast path takes whole, and whose answers the kernel takes at once, is worked off here without a
+line of Python; everything else is left to the connection's `_process`, which does all of it.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from posix.unistd cimport write
+
+cdef enum:
+    SMALLEST_FRAME = 8
+
+
+cdef class Intake:
+    cdef public object _endpoint
+    cdef public object _outbox
+    cdef public object _held
+    cdef public object _large
+    cdef public Py_ssize_t _large_filled
+    cdef public Py_ssize_t _large_wanted
+    cdef public bint _is_ending
+    cdef public bint _is_fresh
+    cdef public bint _is_paused
+    cdef public bint _is_processing
+    cdef public bint is_active
+
+    def __init__(self, endpoint):
+        self._endpoint = endpoint
+        self._held = b""
+        self._is_fresh = endpoint.is_listening
+        self.is_active = True
+
+    def get_buffer(self, sizehint):
+        if self._large is not None:
+            return memoryview(self._large)[self._large_filled:]
+        view = self._endpoint.receive_view
+        cdef Py_ssize_t held = len(self._held)
+        if held:
+            view[:held] = self._held
+            return view[held:]
+        return view
+
+    def buffer_updated(self, Py_ssize_t nbytes):
+        self.is_active = True
+        cdef object large = self._large
+        cdef Py_ssize_t end
+        if large is None:
+            end = len(self._held) + nbytes
+            self._held = b""
+            view = self._endpoint.receive_view[:end]
+            if not self.is_done_shortly(view, end):
+                self._process(view)
+            return
+        self._large_filled += nbytes
+        if self._large_filled == self._large_wanted:
+            self._large = None
+            self._process(memoryview(large))
+        elif self._large_filled == len(large):
+            grown = bytearray(min(self._large_wanted, 2 * len(large)))
+            grown[: len(large)] = large
+            self._large = grown
+
+    cdef bint is_done_shortly(self, view, Py_ssize_t end) except -1:
+        """Whether the fast path took all of it. If it took a part, the rest goes the general way from here."""
+        cdef Py_ssize_t position = 0, consumed
+        cdef object fast_path = self._endpoint.fast_path
+        cdef object reply
+        cdef object first = None
+        if fast_path is None or end < SMALLEST_FRAME or self._is_fresh or self._is_paused or self._is_ending:
+            return False
+        self._is_processing = True
+        try:
+            while position < end and not self._is_paused and not self._is_ending:
+                taken, reply = fast_path(self, view[position:] if position else view)
+                consumed = taken
+                if reply is not None:
+                    if first is None and position + consumed == end:
+                        first = reply
+                    else:
+                        self.write(reply)
+                if not consumed:
+                    break
+                position += consumed
+        finally:
+            self._is_processing = False
+        if first is not None:
+            self.send_now(first)
+        if position == 0:
+            return False
+        if position < end:
+            self._process(view[position:])
+        elif self._outbox.waiting_bytes or self._is_ending:
+            self._flush()
+        return True
+
+    cdef int send_now(self, reply) except -1:
+        """Past the outbox while nothing waits in it; what the kernel does not take goes there."""
+        cdef object outbox = self._outbox
+        cdef int handle
+        cdef Py_ssize_t written = -1, size
+        cdef const char *data
+        if type(reply) is bytes and not outbox.waiting_bytes and not outbox.is_blocked:
+            handle = outbox.handle
+            if handle >= 0:
+                data = PyBytes_AS_STRING(reply)
+                size = PyBytes_GET_SIZE(reply)
+                with nogil:
+                    written = write(handle, data, size)
+                if written > 0:
+                    outbox.taken_bytes += written
+                    if written == size:
+                        return 0
+                    reply = memoryview(reply)[written:]
+        self.write(reply)
+        return 0
