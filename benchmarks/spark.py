@@ -27,7 +27,14 @@ from typing import Any
 
 # group, artifact, version
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.1.1")
-CONNECTOR = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0")
+# Fetched one by one, because the connector's own list of what it needs does not resolve: Maven Central has its part for
+# delegation tokens as 4.0.0 only. Nothing here uses such tokens, and the classes fit.
+CONNECTOR = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
 QUEUES = 8
 TOPIC = "bench"
 HERE = Path(__file__).resolve().parent.parent
@@ -37,9 +44,23 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 </dependencies></project>"""
 
 
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arrowmq-bench"
+
+
+def fetch_jar(part: tuple[str, str, str]) -> Path:
+    """One jar from Maven Central, without what it needs."""
+    group, artifact, version = part
+    target = cache_folder() / "jars" / f"{artifact}-{version}.jar"
+    if not target.is_file():
+        copied = [f"-Dartifact={group}:{artifact}:{version}", f"-DoutputDirectory={target.parent}"]
+        subprocess.run(["mvn", "-B", "-q", "dependency:copy", *copied], check=True)
+    return target
+
+
 def fetch(part: tuple[str, str, str]) -> Path:
     """The jars of a part and of what it needs, from Maven Central; kept in the user's cache folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arrowmq-bench"
+    cache = cache_folder()
     target = cache / f"{part[1]}-{part[2]}"
     if not target.is_dir():
         fresh = cache / f"fresh-{os.getpid()}"
@@ -233,7 +254,7 @@ def main() -> None:
             spark = session(
                 "bench",
                 **{
-                    "spark.jars": ",".join(str(jar) for jar in sorted(fetch(CONNECTOR).glob("*.jar"))),
+                    "spark.jars": ",".join(str(fetch_jar(part)) for part in CONNECTOR),
                     "spark.driver.memory": "3g",
                     "spark.sql.warehouse.dir": str(folder / "warehouse"),
                 },

@@ -11,16 +11,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-READY = re.compile(r"ready: NameServer ([\d.]+:\d+), broker (\S+) at ([\d.]+:\d+)")
+READY = re.compile(r"ready: (?:NameServer ([\d.]+:\d+), )?broker (\S+) at ([\d.]+:\d+)")
 
 
 class Server:
-    """`arrowmq server` on free ports; the same ports again after a restart."""
+    """`arrowmq server` on free ports, or with `joins` a broker of another's cluster; the same ports after a restart."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, *settings: str, joins: str = "", name: str = "broker-a") -> None:
         self.folder = folder
         self.store = folder / "data"
-        self._settings = ("brokerIP1=127.0.0.1", "brokerName=broker-a", *settings)
+        self._joins = joins
+        self._settings = ("brokerIP1=127.0.0.1", f"brokerName={name}", *settings)
         self._process: subprocess.Popen[str] | None = None
         self._ports = ("0", "0")
         self.namesrv = ""
@@ -34,8 +35,9 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        command = [sys.executable, "-c", "from arrowmq.cli import main; main()", "server", "--dir", str(self.store)]
-        command += ["--namesrv-port", self._ports[0], "--port", self._ports[1], "--log-level", "warning"]
+        command = [sys.executable, "-c", "from arrowmq.cli import main; main()"]
+        command += ["broker", "-n", self._joins] if self._joins else ["server", "--namesrv-port", self._ports[0]]
+        command += ["--dir", str(self.store), "--port", self._ports[1], "--log-level", "warning"]
         command += [part for setting in self._settings for part in ("--set", setting)]
         with (self.folder / "server.err").open("a") as errors:
             self._process = subprocess.Popen(
@@ -52,10 +54,15 @@ class Server:
             raise AssertionError(
                 f"the server did not start: {line!r} {(self.folder / 'server.err').read_text()[-2000:]}"
             )
-        self.namesrv, self.broker = match[1], match[3]
+        self.namesrv, self.broker = match[1] or self._joins, match[3]
         self._ports = (self.namesrv.split(":")[1], self.broker.split(":")[1])
         # What it says later must not fill the pipe.
         threading.Thread(target=self._process.stdout.read, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
@@ -70,6 +77,34 @@ class Server:
             process.wait(30)
             if process.stdin is not None:
                 process.stdin.close()
+
+
+class Kept:
+    """Starts a server again whenever somebody killed it, and says its new process id."""
+
+    def __init__(self, server: Server, started: Callable[[int], None]) -> None:
+        self.starts = 0
+        self._server = server
+        self._started = started
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+
+    def __enter__(self) -> Kept:
+        self._started(self._server.pid)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._is_ending.set()
+        self._thread.join(60)
+
+    def _keep(self) -> None:
+        while not self._is_ending.wait(0.02):
+            process = self._server._process
+            if process is not None and process.poll() is not None:
+                self.starts += 1
+                self._server.start()
+                self._started(self._server.pid)
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
