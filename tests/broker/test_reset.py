@@ -48,12 +48,30 @@ async def test_the_next_pull_of_a_reset_group_goes_to_the_new_offset(node: Any) 
     assert node.client.bodies(await node.client.pull("orders", 5)) == [b"5", b"6", b"7", b"8", b"9"]
 
 
+async def test_a_pull_that_waits_for_the_next_message_is_told_of_a_reset_at_once(node: Any) -> None:
+    await ten_messages(node)
+    waiting = node.client.asking(RequestCode.PULL_MESSAGE, node.client.pull_header("orders", 10, sysFlag=6))
+    await node.eventually(lambda: node.broker.longpoll.waiting_in("orders", 0) == 1)
+    await reset(node, 0)
+    answer = await waiting
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+
+
 async def test_a_commit_made_before_the_reset_arrived_does_not_undo_it(node: Any) -> None:
     await ten_messages(node)
     await reset(node, 0)
     header = {"consumerGroup": "G", "topic": "orders", "queueId": 0, "commitOffset": 10}
     await node.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
     assert node.broker.offsets.get("G", "orders", 0) == 0
+
+
+async def test_an_acknowledged_reset_and_a_clone_survive_a_crash(node: Any) -> None:
+    await ten_messages(node)
+    await reset(node, node.clock.now_ms() - 5_500)
+    header = {"srcGroup": "G", "destGroup": "H", "topic": "orders", "offline": True}
+    assert (await node.client.ask(RequestCode.CLONE_GROUP_OFFSET, header)).code == ResponseCode.SUCCESS
+    await node.crash()
+    assert [node.broker.offsets.get(group, "orders", 0) for group in ("G", "H")] == [5, 5]
 
 
 async def test_a_time_below_zero_means_the_end(node: Any) -> None:

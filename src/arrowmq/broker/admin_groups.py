@@ -131,10 +131,11 @@ class GroupAdmin:
         return Answer(body=fastjson.dumps(state))
 
     @handles(RequestCode.CLONE_GROUP_OFFSET)
-    def clone_offset(self, request: CloneGroupOffset) -> None:
+    async def clone_offset(self, request: CloneGroupOffset) -> None:
         """Copies a group's offsets; without a topic, those of all its topics (Apache's broker copies none then)."""
         offsets = self.broker.offsets
         topics = [request.topic] if request.topic else offsets.topics_of(request.src_group)
         for topic in topics:
             if self.broker.topics.get(topic) is not None:
                 offsets.clone(request.src_group, request.dest_group, topic)
+        await offsets.persist_if_changed()

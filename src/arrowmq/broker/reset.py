@@ -13,6 +13,7 @@ import logging
 from arrowmq.broker.clients import ClientChannel, Clients
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.groups import SubscriptionGroups
+from arrowmq.broker.longpoll import LongPoll
 from arrowmq.broker.names import SLAVE
 from arrowmq.broker.offsets import ConsumerOffsets
 from arrowmq.broker.remarks import NOT_SET
@@ -51,6 +52,7 @@ class ResetService:
         groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
         clients: Clients,
+        longpoll: LongPoll,
     ) -> None:
         self.config = config
         self.store = store
@@ -58,9 +60,10 @@ class ResetService:
         self.groups = groups
         self.offsets = offsets
         self.clients = clients
+        self.longpoll = longpoll
 
     @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
-    def reset_offset(self, request: ResetOffset, call: Call) -> Answer:
+    async def reset_offset(self, request: ResetOffset, call: Call) -> Answer:
         log.info(
             "offsets reset group=%s topic=%s time_ms=%d by=%s",
             request.group,
@@ -69,7 +72,10 @@ class ResetService:
             call.connection.peer_text,
         )
         if self.config.use_server_side_reset_offset:
-            return self._reset_here(request)
+            answer = self._reset_here(request)
+            # Groups commit again by themselves; an administrator who was told yes does not.
+            await self.offsets.persist_if_changed()
+            return answer
         return self._reset_by_clients(request, is_cpp=call.command.language == LanguageCode.CPP)
 
     def _target(self, topic: str, queue_id: int, timestamp: int) -> int:
@@ -98,6 +104,8 @@ class ResetService:
             )
         for queue_id, offset in targets.items():
             self.offsets.reset(request.group, request.topic, queue_id, offset)
+            # A member whose pull waits for the next message would else hear of it only when that wait is over.
+            self.longpoll.poke(request.topic, queue_id)
         return Answer(body=fastjson.dumps(self._body(request.topic, targets)))
 
     def _targets(self, request: ResetOffset, topic: TopicConfig) -> dict[int, int]:
