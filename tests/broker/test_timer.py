@@ -85,6 +85,21 @@ async def test_a_broker_may_have_no_timers(make_node: Any) -> None:
     assert "timerWheelEnable is false" in (answer.remark or "")
 
 
+async def test_a_second_takes_twice_its_limit_and_no_more(make_node: Any) -> None:
+    """Up to the limit all, from there on ever fewer, beyond twice the limit none; other seconds are not concerned."""
+    node = await make_node(timerCongestNumEachSlot="10")
+    wish, codes = at(60.5, node), []
+    for _ in range(200):
+        answer = await node.client.send("orders", properties=wish)
+        codes.append(answer.code)
+        await node.clock.advance(0.001)
+    assert codes[:11] == [ResponseCode.SUCCESS] * 11
+    assert codes.count(ResponseCode.SUCCESS) == 20
+    assert set(codes[11:]) == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR}
+    assert "timer message is under flow control, max num limit is 20" in (answer.remark or "")
+    assert (await node.client.send("orders", properties=at(90, node))).code == ResponseCode.SUCCESS
+
+
 async def test_a_message_due_beyond_the_window_is_put_back_and_still_comes_on_time(make_node: Any) -> None:
     node = await make_node(timerRollWindowSlot="30")
     await node.client.send("orders", b"far", properties="TIMER_DELAY_SEC\x01100\x02")
@@ -199,3 +214,11 @@ def test_the_log_and_the_wheel_are_in_apaches_form(tmp_path: Path) -> None:
     assert wheel.slot(1794768885000 + 1_209_600_000) is None
     wheel.close()
     assert (tmp_path / "timerwheel").stat().st_size == 38_707_200
+
+
+async def test_a_message_with_a_delay_level_and_a_time_goes_by_its_level(node: Any) -> None:
+    """As with Apache's broker: the level is looked at first, and the time is then no longer there."""
+    await node.client.send("orders", properties=f"DELAY\x012\x02{at(100, node)}")
+    await node.clock.advance(5.1)
+    (record,) = node.client.records(await node.client.pull("orders"))
+    assert "TIMER_DELIVER_MS" not in record.properties

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from arrowmq.broker.processors import PROCESSORS, waiting_by_processor
+from arrowmq.broker.timer import TimerMessages
 from arrowmq.distribution import Distribution
 from arrowmq.remoting.answer_times import AnswerTimes
 
@@ -37,6 +38,7 @@ def runtime_table(broker: Broker) -> dict[str, str]:
         **_log(broker),
         **_times(broker.answer_times),
         **_waiting(broker),
+        **_timers(broker),
     }
     for report in broker.runtime_reports:
         table.update(report())
@@ -102,6 +104,11 @@ def _distribution(times: Distribution) -> str:
     bounds = [0, *times.bounds]
     names = [f"[{begin}~{end}ms]" for begin, end in itertools.pairwise(bounds)] + [f"[{bounds[-1]}ms~]"]
     return " ".join(f"{name}:{count}" for name, count in zip(names, times.counts, strict=True))
+
+
+def _timers(broker: Broker) -> dict[str, str]:
+    timer = next(service for service in broker.services if isinstance(service, TimerMessages))
+    return {"timerReadBehind": str(timer.behind_ms // 1000), "timerOffsetBehind": str(timer.not_entered)}
 
 
 def _waiting(broker: Broker) -> dict[str, str]:

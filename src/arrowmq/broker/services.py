@@ -108,18 +108,6 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
     def was_clean() -> bool:
         return broker.recovered is not None and broker.recovered.was_clean
 
-    timer = TimerMessages(
-        broker.config,
-        broker.root,
-        broker.store,
-        broker.topics,
-        broker.path,
-        broker.background,
-        broker.stats,
-        broker.clock,
-        was_clean,
-    )
-    broker.runtime_reports.append(timer.report)
     return [
         FlowControl(broker.config, broker.store, broker.path, broker.background, broker.clock),
         MessageTypeCheck(broker.config, broker.topics, broker.path),
@@ -164,7 +152,17 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.stats,
             broker.clock,
         ),
-        timer,
+        TimerMessages(
+            broker.config,
+            broker.root,
+            broker.store,
+            broker.topics,
+            broker.path,
+            broker.background,
+            broker.stats,
+            broker.clock,
+            was_clean,
+        ),
         ConsumerFilters(
             broker.clients,
             JsonConfigFile(broker.root / "config" / "consumerFilter.json"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,7 @@ RETRY_S = 0.5
 # The wheel turns in two weeks. What was due longer ago than this, when the broker comes back, looks like the future.
 OLDEST_READ_MS = 7 * 86_400_000 - 60_000
 DELIVERED_AT_ONCE = (1 << 63) - 1
+NO_LIMIT = (1 << 31) - 1
 
 
 def wanted_time(properties: dict[str, str], now_ms: int) -> int | None:
@@ -157,6 +159,22 @@ class TimerMessages:
                 PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
                 f"timer message illegal, the delay time should not be bigger than the max delay {longest_ms}ms; "
                 "or if set del msg, the delay time should be bigger than the current time",
+            )
+        if deliver_ms > now_ms:
+            self._check_room(slot_time(deliver_ms))
+
+    def _check_room(self, slot_ms: int) -> None:
+        """More than the limit in one second are refused the more often the more there are; twice the limit, always."""
+        limit = self.config.timer_congest_num_each_slot
+        if limit == NO_LIMIT or not self.wheel.exists:
+            return
+        slot = self.wheel.slot(slot_ms)
+        beyond = (0 if slot is None else slot.messages) - limit
+        if beyond > 0 and (beyond >= limit or random.random() < beyond / limit):
+            raise PutRefused(
+                PutStatus.WHEEL_TIMER_FLOW_CONTROL,
+                f"timer message is under flow control, max num limit is {limit * 2} or the current value is greater "
+                f"than {limit} and less than {limit * 2}, trigger random flow control",
             )
 
     # Life
@@ -264,10 +282,6 @@ class TimerMessages:
     @handles(RequestCode.GET_TIMER_METRICS)
     def metrics(self) -> Answer:
         return Answer(body=fastjson.dumps(self.counts.body(self.clock.now_ms())))
-
-    def report(self) -> dict[str, str]:
-        """What GET_BROKER_RUNTIME_INFO says of timers."""
-        return {"timerReadBehind": str(self.behind_ms // 1000), "timerOffsetBehind": str(self.not_entered)}
 
     @property
     def not_entered(self) -> int:
