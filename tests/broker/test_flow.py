@@ -10,11 +10,17 @@ import pytest
 from arrowmq.broker.flow import FlowControl, private_memory_bytes
 from arrowmq.broker.message_types import message_type
 from arrowmq.broker.offset_set import OffsetSet
-from arrowmq.wire.codes import ResponseCode
+from arrowmq.wire.batch import encode_batch
+from arrowmq.wire.codes import RequestCode, ResponseCode
 
 
 def flow(node: Any) -> FlowControl:
     return next(each for each in node.broker.services if isinstance(each, FlowControl))
+
+
+def assert_nothing_stored(node: Any) -> None:
+    assert node.broker.store.appended == 0
+    assert node.broker.topics.get("orders") is None
 
 
 async def test_more_sends_in_a_second_than_allowed_are_refused_and_not_stored(make_node: Any) -> None:
@@ -37,6 +43,7 @@ async def test_a_disk_that_lags_behind_is_the_reason(make_node: Any, monkeypatch
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert "2 MiB of the log are not on disk yet, maxUnflushedBytes allows 1" in (answer.remark or "")
     assert flow(node).refused == {"flush lag": 1}
+    assert_nothing_stored(node)
 
 
 async def test_a_store_that_cannot_write_is_the_reason(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +52,7 @@ async def test_a_store_that_cannot_write_is_the_reason(node: Any, monkeypatch: p
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "91 % full" in (answer.remark or "")
     assert flow(node).refused == {"disk": 1}
+    assert_nothing_stored(node)
 
 
 async def test_the_log_says_once_that_a_full_disk_refuses_and_once_that_it_is_over(
@@ -82,6 +90,7 @@ async def test_memory_is_the_reason(make_node: Any) -> None:
     answer = await node.client.send("orders")
     assert "maxProcessMemoryBytes allows 1" in (answer.remark or "")
     assert flow(node).refused == {"memory": 1}
+    assert_nothing_stored(node)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +133,19 @@ async def test_a_topic_takes_its_own_type_only_where_that_is_checked(
     if not is_taken:
         assert "TopicMessageType validate failed, the expected type is " + attribute in (answer.remark or "")
         assert node.broker.store.max_offset("orders", 0) == 0
+
+
+@pytest.mark.parametrize(("second", "is_taken"), [(b"__SHARDINGKEY\x01k\x02", True), (b"", False)])
+async def test_every_message_of_a_batch_must_be_of_the_topics_type(
+    make_node: Any, second: bytes, is_taken: bool
+) -> None:
+    node = await make_node(enableTopicMessageTypeCheck="true")
+    node.broker.topics.create_internal("orders", 4).attributes = {"message.type": "FIFO"}
+    header = {"a": "P", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "m": True}
+    body = encode_batch([(0, b"a", b"__SHARDINGKEY\x01k\x02"), (0, b"b", second)])
+    answer = await node.client.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)
+    assert (answer.code == ResponseCode.SUCCESS) is is_taken
+    assert node.broker.store.max_offset("orders", 0) == (2 if is_taken else 0)
 
 
 async def test_by_default_types_are_not_checked(node: Any) -> None:

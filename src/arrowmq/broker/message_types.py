@@ -37,6 +37,7 @@ class MessageTypeCheck:
         self.topics = topics
         if config.enable_topic_message_type_check:
             path.rules.append(self.rule)
+            path.batch_rules.append(self.rule)
 
     def rule(self, request: SendMessage, record: Record) -> None:
         topic = self.topics.get(record.topic)

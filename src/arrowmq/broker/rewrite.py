@@ -3,7 +3,8 @@
 A message on its way in passes three stages, each a list that capabilities add to when they are built:
 
   gates      every client send, before anything is looked at: is the broker taking messages at all? (flow control)
-  rules      every client send, once topic and queue are settled: retry limits, half messages, transactions refused
+  rules      every client send, once topic and queue are settled: retry limits, half messages, transactions refused;
+             of a batch, each message passes the rules that are marked for that (Apache's broker has none of its own)
   rewrites   every put, also the broker's own: a delay level becomes a place in SCHEDULE_TOPIC_XXXX, a timer its wheel
 
 A gate or rule says no by raising `Refused`; a rewrite, which also runs for the broker's own messages where nobody waits
@@ -46,6 +47,7 @@ class MessagePath:
         self.flush_timeout_ms = flush_timeout_ms
         self.gates: list[Gate] = []
         self.rules: list[Rule] = []
+        self.batch_rules: list[Rule] = []
         self.rewrites: list[Rewrite] = []
 
     def put(self, record: Record) -> Put:

@@ -328,6 +328,9 @@ class SendService:
             )
             for item in items
         ]
+        for rule in self.path.batch_rules:
+            for record in records:
+                rule(request, record)
         batch_properties = parse_properties(request.properties or "")
         put = self._stored(self.path.put_batch(records))
         self.stats.put(request.topic, request.queue_id, len(records), put.size)
