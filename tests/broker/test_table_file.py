@@ -1,0 +1,83 @@
+"""A table's file: who asks for it to be on disk waits for a write that holds what was asked, and shares it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from arrowmq.broker.table_file import TableFile
+from arrowmq.clock import SystemClock
+from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.errors import OutOfSpace
+
+
+class SlowFile(JsonConfigFile):
+    """Counts writes, and holds each until it is let through."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.writes: list[bytes] = []
+        self.gate = threading.Semaphore(0)
+        self.problem: Exception | None = None
+
+    def persist(self, content: dict[str, object] | bytes) -> None:
+        assert self.gate.acquire(timeout=30)
+        if self.problem is not None:
+            raise self.problem
+        assert isinstance(content, bytes)
+        self.writes.append(content)
+        super().persist(content)
+
+
+async def test_a_hundred_who_ask_during_a_write_share_the_next(tmp_path: Path) -> None:
+    rows: list[int] = []
+    file = SlowFile(tmp_path / "topics.json")
+    table = TableFile(file, SystemClock(), lambda: str(rows).encode())
+
+    async def add(row: int) -> None:
+        rows.append(row)
+        table.changed(soon=False)
+        await table.saved()
+        assert row in json.loads(file.writes[-1])
+
+    first = asyncio.ensure_future(add(0))
+    await asyncio.sleep(0)
+    others = [asyncio.ensure_future(add(row)) for row in range(1, 101)]
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in others)
+    file.gate.release(2)
+    await asyncio.gather(first, *others)
+    assert [b"[0]", str(rows).encode()] == file.writes
+
+
+async def test_a_refused_write_is_told_to_all_who_wait_and_tried_again_by_the_next(tmp_path: Path) -> None:
+    file = SlowFile(tmp_path / "topics.json")
+    table = TableFile(file, SystemClock(), lambda: b"{}")
+    file.problem = OutOfSpace("no room on the disk")
+    file.gate.release(5)
+    table.changed(soon=False)
+    for answer in await asyncio.gather(table.saved(), table.saved(), return_exceptions=True):
+        assert isinstance(answer, OutOfSpace)
+    file.problem = None
+    assert not table.is_saved
+    await table.saved()
+    assert table.is_saved
+
+
+async def test_one_who_gives_up_waiting_does_not_stop_the_write(tmp_path: Path) -> None:
+    file = SlowFile(tmp_path / "topics.json")
+    table = TableFile(file, SystemClock(), lambda: b"{}")
+    table.changed(soon=False)
+    waiting = asyncio.ensure_future(table.saved())
+    other = asyncio.ensure_future(table.saved())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    file.gate.release(1)
+    await other
+    assert [b"{}"] == file.writes
