@@ -34,12 +34,13 @@ public class ClientLoad {
         producer.setNamesrvAddr(namesrv);
         producer.setSendMsgTimeout(60000);
         producer.setMqClientApiTimeout(30000);
+        producer.setAutoBatch(load.equals("auto"));
         producer.start();
         byte[] body = new byte[size];
         Work work = switch (load) {
             case "one" -> count -> sends(producer, topic, body, count, 1);
             case "16" -> count -> sends(producer, topic, body, count, 16);
-            case "256" -> count -> asynchronous(producer, topic, body, count, 256);
+            case "256", "auto" -> count -> asynchronous(producer, topic, body, count, 256);
             default -> count -> batches(producer, topic, body, count);
         };
         work.run(warmUp);

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
+import arrowmq
 from arrowmq.testing import BrokerThread
 from arrowmq.testing.plugin import arrowmq_broker, arrowmq_settings
 
@@ -42,6 +43,14 @@ def cluster() -> Iterator[str]:
         return
     with BrokerThread(settings={"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}) as broker:
         yield broker.namesrv
+
+
+@pytest.fixture
+async def is_version_4(cluster: str) -> bool:
+    """Whether the cluster is older than RocketMQ 5, which lacks some things: tests say there what happens instead."""
+    async with arrowmq.Admin(cluster) as admin:
+        address = next(iter((await admin.masters()).values()))
+        return (await admin.broker_runtime(address))["brokerVersionDesc"].startswith("V4")
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 import arrowmq
 
 
-async def test_a_reset_is_planned_and_carried_out(cluster: str, topic: str, group: str) -> None:
+async def test_a_reset_is_planned_and_carried_out(cluster: str, topic: str, group: str, is_version_4: bool) -> None:
+    none = 0 if is_version_4 else None  # an old broker says 0 for "never" of a young queue
     async with arrowmq.Admin(cluster) as admin, arrowmq.Producer(cluster) as producer:
         await admin.create_topic(topic, queues=2)
         await admin.create_group(group)
@@ -17,8 +18,8 @@ async def test_a_reset_is_planned_and_carried_out(cluster: str, topic: str, grou
         for number in range(3):
             await producer.send(topic, b"%d" % number, queue=queues[0])
         plan = await admin.plan_reset(group, topic, 2)
-        assert [(None, 2), (None, 0)] == [(step.current, step.target) for step in plan]
-        assert [None, None] == [await admin.committed(group, queue) for queue in queues]
+        assert [(none, 2), (none, 0)] == [(step.current, step.target) for step in plan]
+        assert [none, none] == [await admin.committed(group, queue) for queue in queues]
         await admin.apply_reset(group, plan)
         assert [2, 0] == [await admin.committed(group, queue) for queue in queues]
         (only,) = await admin.plan_reset(group, topic, "last", queues=[queues[0]])

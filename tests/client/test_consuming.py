@@ -138,7 +138,7 @@ async def test_a_wrong_sql_expression_fails_the_start(cluster: str, topic: str, 
 
 
 async def test_a_group_can_begin_at_a_time(
-    cluster: str, topic: str, group: str, until: Callable[..., Awaitable[None]]
+    cluster: str, topic: str, group: str, until: Callable[..., Awaitable[None]], is_version_4: bool
 ) -> None:
     async with arrowmq.Admin(cluster) as admin:
         await admin.create_topic(topic, queues=1)
@@ -152,7 +152,8 @@ async def test_a_group_can_begin_at_a_time(
     moment = (old.store_timestamp + 1) / 1000
     async with arrowmq.Consumer(cluster, group=group, topic=topic, consume_from=moment) as consumer:
         (message,) = await consume(consumer, 1)
-    assert ("new", 3) == (message.tag, message.queue_offset)
+    # An old broker says "from the start" of a queue whose first message it still has in memory, whatever it is asked.
+    assert ((None, 0) if is_version_4 else ("new", 3)) == (message.tag, message.queue_offset)
 
 
 async def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
@@ -220,12 +221,13 @@ async def test_paused_queues_give_nothing_until_they_are_resumed(cluster: str, t
         consumer.pause()
         # A pull that waits at the broker is still answered once; after it the queues rest.
         await send_numbers(cluster, topic, 16)
-        early = await consumer.receive(100, timeout_s=0.3)
-        late = await consumer.receive(100, timeout_s=0.3)
-        assert [] == late
+        early = 0
+        while some := await consumer.receive(100, timeout_s=0.5):
+            early += len(some)
+        await send_numbers(cluster, topic, 16)
+        assert [] == await consumer.receive(100, timeout_s=0.5)
         consumer.resume()
-        rest = 16 - len(early)
-        assert rest == len(await consume(consumer, rest) if rest else [])
+        assert 32 - early == len(await consume(consumer, 32 - early))
 
 
 async def test_an_iteration_ends_when_the_consumer_is_closed(cluster: str, topic: str, group: str) -> None:

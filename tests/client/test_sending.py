@@ -9,6 +9,7 @@ import pytest
 
 import arrowmq
 from arrowmq.client.selectors import at_random, by_hash
+from arrowmq.wire.ids import RecallHandle
 
 
 async def test_a_receipt_says_where_the_message_lies(cluster: str, topic: str) -> None:
@@ -215,7 +216,14 @@ async def test_a_topic_that_is_not_allowed_is_refused(cluster: str, name: str) -
             await producer.send(name, b"x")
 
 
-async def test_a_timer_message_is_delivered_at_its_time(cluster: str, topic: str, group: str) -> None:
+async def test_a_timer_message_is_delivered_at_its_time(
+    cluster: str, topic: str, group: str, is_version_4: bool
+) -> None:
+    if is_version_4:
+        async with arrowmq.Producer(cluster) as producer:
+            with pytest.raises(arrowmq.ArrowMQError, match=r"older than RocketMQ 5.*delay_level"):
+                await producer.send(topic, b"would come at once", delay=2)
+        return
     loop = asyncio.get_running_loop()
     async with (
         arrowmq.Producer(cluster) as producer,
@@ -234,7 +242,15 @@ async def test_a_timer_message_is_delivered_at_its_time(cluster: str, topic: str
     assert 0.9 <= min(arrived[b"delay"], arrived[b"at"])  # the wheel ticks in whole seconds
 
 
-async def test_a_timer_message_can_be_recalled(cluster: str, topic: str, group: str) -> None:
+async def test_a_timer_message_can_be_recalled(cluster: str, topic: str, group: str, is_version_4: bool) -> None:
+    if is_version_4:
+        async with arrowmq.Producer(cluster) as producer:
+            receipt = await producer.send(topic, b"x")
+            assert receipt.recall_handle is None
+            handle = RecallHandle(topic, receipt.broker_name, 0, receipt.msg_id).encode()
+            with pytest.raises(arrowmq.ArrowMQError, match="REQUEST_CODE_NOT_SUPPORTED"):
+                await producer.recall(topic, handle)
+        return
     async with (
         arrowmq.Producer(cluster) as producer,
         arrowmq.Consumer(cluster, group=group, topic=topic, consume_from="first") as consumer,

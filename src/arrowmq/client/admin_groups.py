@@ -73,13 +73,19 @@ class GroupAdmin(ClusterAdmin):
         """Broker name → the group's settings there."""
         found: dict[str, SubscriptionGroupConfig] = {}
         for broker_name, address in (await self.masters()).items():
+            name = self.namespace.wrap(group)
             answer = await self.call(
                 address,
                 RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
-                {"group": self.namespace.wrap(group)},
-                accept=(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,),
+                {"group": name},
+                accept=(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
             )
-            if not answer.code:
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # a 4.9 broker tells of all or none
+                code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+                known = await self.call_body(address, code, None, SubscriptionGroupWrapper)
+                if name in known.subscription_group_table:
+                    found[broker_name] = known.subscription_group_table[name]
+            elif not answer.code:
                 found[broker_name] = fastjson.loads(answer.body, SubscriptionGroupConfig)
         if not found:
             raise ArrowMQError(f"group {group} does not exist on any broker: `arrowmq group create {group}`")

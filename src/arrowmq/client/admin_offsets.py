@@ -12,7 +12,7 @@ from arrowmq.client.admin_cluster import text
 from arrowmq.client.admin_groups import GroupAdmin
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.wire.bodies import TopicStatsTable
-from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.codes import V5_0_0, RequestCode, ResponseCode
 from arrowmq.wire.message import MessageQueue
 
 Target = datetime | int | Literal["first", "last"]
@@ -76,12 +76,32 @@ class OffsetAdmin(GroupAdmin):
             address = (await self.route(step.queue.topic)).master(step.queue.broker_name)
             if address is None:
                 raise ArrowMQError(f"broker {step.queue.broker_name} has no master now: its offsets cannot be reset")
+            name = self.namespace.wrap(group)
+            if await self._is_before_5(address):
+                await self._commit_offline(address, name, step)
+                continue
             ext = text(
                 topic=step.queue.topic,
-                group=self.namespace.wrap(group),
+                group=name,
                 timestamp=-1,
                 isForce=True,
                 queueId=step.queue.queue_id,
                 offset=step.target,
             )
             await self.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
+
+    async def _is_before_5(self, address: str) -> bool:
+        """A broker from before RocketMQ 5 would take a reset of one queue for one of all queues, to their ends."""
+        return int((await self.broker_runtime(address)).get("brokerVersion", V5_0_0)) < V5_0_0
+
+    async def _commit_offline(self, address: str, group: str, step: PlannedReset) -> None:
+        code, online = RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE
+        members = await self.call(address, code, {"consumerGroup": group}, accept=(online, ResponseCode.SYSTEM_ERROR))
+        if not members.code:
+            raise ArrowMQError(
+                f"group {group} has members online, and the broker at {address} is older than RocketMQ 5: it cannot "
+                "move single queues of running members. Stop them, reset, and start them again"
+            )
+        queue = step.queue
+        ext = text(consumerGroup=group, topic=queue.topic, queueId=queue.queue_id, commitOffset=step.target)
+        await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)

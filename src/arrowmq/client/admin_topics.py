@@ -13,6 +13,7 @@ from arrowmq.wire.bodies import (
     GroupList,
     TopicConfig,
     TopicConfigAndQueueMapping,
+    TopicConfigSerializeWrapper,
     TopicList,
     TopicOffset,
     TopicStatsTable,
@@ -121,9 +122,15 @@ class TopicAdmin(ClusterAdmin):
                 address,
                 RequestCode.GET_TOPIC_CONFIG,
                 {"topic": name, "lo": "true"},
-                accept=(ResponseCode.TOPIC_NOT_EXIST,),
+                accept=(ResponseCode.TOPIC_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
             )
-            if not answer.code:
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # a 4.9 broker tells of all or none
+                known = await self.call_body(
+                    address, RequestCode.GET_ALL_TOPIC_CONFIG, None, TopicConfigSerializeWrapper
+                )
+                if name in known.topic_config_table:
+                    found[broker_name] = known.topic_config_table[name]
+            elif not answer.code:
                 found[broker_name] = fastjson.loads(answer.body, TopicConfigAndQueueMapping)
         if not found:
             raise ArrowMQError(f"topic {topic} does not exist on any broker: `arrowmq topic create {topic}`")

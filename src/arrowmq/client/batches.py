@@ -25,7 +25,7 @@ from arrowmq.wire.properties import encode_properties
 ITEM_HEAD_BYTES = 22
 
 
-def batch_of(messages: Sequence[Packed], msg_id: str, max_bytes: int) -> Packed:
+def batch_of(messages: Sequence[Packed], max_bytes: int) -> Packed:
     """One message that carries them all. Raises `InvalidMessage` for what cannot travel together."""
     if not messages:
         raise InvalidMessage("an empty batch: give at least one message")
@@ -43,8 +43,9 @@ def batch_of(messages: Sequence[Packed], msg_id: str, max_bytes: int) -> Packed:
     body = encode_batch(items)
     if len(body) > max_bytes:
         raise InvalidMessage(f"the batch has {len(body)} bytes, over the limit of {max_bytes}: split it")
-    properties = {prop.WAIT: first.properties[prop.WAIT], prop.UNIQ_KEY: msg_id}
-    return Packed(Message(first.message.topic, body), first.topic, body, properties, 0, msg_id)
+    # No unique id for the whole: a 4.9 broker appends these properties to those of every message, and the last counts.
+    properties = {prop.WAIT: first.properties[prop.WAIT]}
+    return Packed(Message(first.message.topic, body), first.topic, body, properties, 0, first.msg_id)
 
 
 def receipts_of(messages: Sequence[Packed], receipt: SendReceipt) -> list[SendReceipt]:
@@ -167,7 +168,7 @@ class Accumulator:
             if len(messages) == 1:
                 receipts = [await self._sender.send(messages[0], self._timeout_s, choice)]
             else:
-                whole = batch_of(messages, self._session.new_msg_id(), self._max_bytes)
+                whole = batch_of(messages, self._max_bytes)
                 answered = await self._sender.send(whole, self._timeout_s, choice, code=RequestCode.SEND_BATCH_MESSAGE)
                 receipts = receipts_of(messages, answered)
         except BaseException as error:

@@ -68,6 +68,8 @@ class GroupMember:
         self.group = membership.group
         self.flow = membership.flow
         self.pulling = membership.pulling
+        #: Brokers from before RocketMQ 5, which serve a lite pull by the common request.
+        self.without_lite_pull: set[str] = set()
         self.inbox = inbox
         self.offsets = offsets
         self.settler = settler

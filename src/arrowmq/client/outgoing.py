@@ -82,7 +82,7 @@ class Packed:
         return not _DELAYS.isdisjoint(self.properties)
 
 
-_DELAYS = frozenset({prop.DELAY, prop.TIMER_DELAY_SEC, prop.TIMER_DELAY_MS, prop.TIMER_DELIVER_MS})
+_DELAYS = prop.TIMERS | {prop.DELAY}
 
 
 def pack(message: Message, topic: str, msg_id: str, packing: Packing, *, may_compress: bool = True) -> Packed:

@@ -275,7 +275,7 @@ class Producer:
         """Send messages of one topic in one request: all of them are stored, one behind the other, or none."""
         self._session.check_usable()
         parts = [self._pack(message, may_compress=False) for message in messages]
-        whole = batch_of(parts, self._session.new_msg_id(), self._packing.max_message_bytes)
+        whole = batch_of(parts, self._packing.max_message_bytes)
         choice = _choice(messages[0], queue, selector)
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         size = len(whole.body)

@@ -203,15 +203,21 @@ class PulledQueue:
         broker_id, address = target
         asked_offset = self.next_offset
         self.last_pull_ms = member.session.clock.now_ms()
+        accepted: tuple[int, ...] = (*ANSWERS, ResponseCode.FLOW_CONTROL)
+        if member.pulling.is_lite and address not in member.without_lite_pull:
+            accepted = (*accepted, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         answer = await member.session.ask(
             address,
-            self._request(broker_id),
+            self._request(broker_id, address),
             f"pulling {self.queue.topic} queue {self.queue.queue_id} of {self.queue.broker_name}",
             member.pulling.timeout_s,
-            accept=(*ANSWERS, ResponseCode.FLOW_CONTROL),
+            accept=accepted,
         )
         if self.is_dropped or self.next_offset != asked_offset:
             return 0.0  # somebody moved the offset while the answer was under way: it belongs to the old one
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            member.without_lite_pull.add(address)
+            return 0.0
         if answer.code == ResponseCode.FLOW_CONTROL:
             return PAUSE_AFTER_FLOW_CONTROL_S
         ext = answer.ext
@@ -236,7 +242,7 @@ class PulledQueue:
         self._quick_answers = self._quick_answers + 1 if is_quick else 0
         return QUICK_ANSWER_PAUSE_S if self._quick_answers > QUICK_ANSWERS_ALLOWED else 0.0
 
-    def _request(self, broker_id: int) -> Command:
+    def _request(self, broker_id: int, address: str) -> Command:
         member, pulling = self.member, self.member.pulling
         flags = sysflag.PULL_SUSPEND | sysflag.PULL_SUBSCRIPTION
         commit = 0
@@ -262,5 +268,6 @@ class PulledQueue:
             "expressionType": self.subscription.expression_type,
             "bname": self.queue.broker_name,
         }
-        code = RequestCode.LITE_PULL_MESSAGE if pulling.is_lite else RequestCode.PULL_MESSAGE
+        is_lite = pulling.is_lite and address not in member.without_lite_pull
+        code = RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE
         return Command.request(code, ext)

@@ -12,7 +12,16 @@ import random
 from collections.abc import Callable, Sequence
 
 from arrowmq.client import names
-from arrowmq.client.errors import ArrowMQError, NoRoute, Refused, SendFailed, SendTimedOut, TimedOut, Unreachable
+from arrowmq.client.errors import (
+    ArrowMQError,
+    InvalidUse,
+    NoRoute,
+    Refused,
+    SendFailed,
+    SendTimedOut,
+    TimedOut,
+    Unreachable,
+)
 from arrowmq.client.faults import FaultTable, choose_queue
 from arrowmq.client.flights import Flight, Lane, Target, frame
 from arrowmq.client.landing import STORED_CODES, receipt_of, what
@@ -22,7 +31,7 @@ from arrowmq.client.routes import Route
 from arrowmq.client.send_frame import DEFAULT_TOPIC_QUEUES, FrameStarts
 from arrowmq.client.session import Session
 from arrowmq.wire import properties as prop
-from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.codes import V5_0_0, RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.message import MessageQueue
 from arrowmq.wire.properties import encode_properties, properties_text
@@ -138,6 +147,8 @@ class Sender:
         if address is None:
             await self._refresh(packed.topic)
             raise NoRoute(packed.topic, broker_name, "Its master is gone; the route is asked for again")
+        if begun is None and not prop.TIMERS.isdisjoint(packed.properties):
+            await self._check_timers(address, broker_name)
         try:
             if begun is None:
                 receipt = await self._ask(address, packed, queue, code, left_s)
@@ -161,6 +172,17 @@ class Sender:
             session.broker_versions[address] = 0
             session.spawn(session.heartbeat(), "heartbeat to a broker that is back")
         return receipt
+
+    async def _check_timers(self, address: str, broker_name: str) -> None:
+        """A broker from before RocketMQ 5 keeps a timer's properties, knows nothing of them, and delivers at once."""
+        versions = self._session.broker_versions
+        if not versions.get(address):
+            await self._session.heartbeat()
+        if 0 < versions.get(address, 0) < V5_0_0:
+            raise InvalidUse(
+                f"broker {broker_name} at {address} is older than RocketMQ 5 and has no timers: it would deliver at "
+                "once. Use delay_level (1 to 18: 1 s, 5 s, 10 s, 30 s, 1 min … 2 h)"
+            )
 
     async def _refresh(self, topic: str) -> None:
         try:

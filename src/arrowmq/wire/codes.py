@@ -11,6 +11,7 @@ from enum import IntEnum
 # Ordinal of V5_5_0 in RocketMQ's list of versions. Clients read it from heartbeat answers; below 232 a Java client
 # refuses SQL filters, and from 401 on a NameServer answers routes in standard JSON.
 CURRENT_VERSION = 513
+V5_0_0 = 413
 
 
 class RequestCode(IntEnum):

@@ -75,6 +75,9 @@ DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 CRC32 = "__CRC32#"
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
+# Of a message that is to be delivered at a time; brokers know them from 5.0 on.
+TIMERS = frozenset({TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS})
+
 # What a Java client does not let a user set.
 RESERVED = frozenset(
     {

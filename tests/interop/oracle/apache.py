@@ -1,4 +1,4 @@
-"""The real Apache RocketMQ 5.5.0: NameServer, broker, mqadmin.
+"""The real Apache RocketMQ 5.5.0, or 4.9.7 with profile "servers4": NameServer, broker, mqadmin.
 
 What it writes and says decides what is right. Every server lives in a folder of its own, which receives its
 configuration, logs and store; a broker is ready when it is registered with its NameServer.
@@ -18,7 +18,13 @@ PACKAGE = "org.apache.rocketmq"
 
 
 def namesrv(
-    folder: Path, port: int, jvm: Values | None = None, /, options: Sequence[str] = java.QUICK, **config: Value
+    folder: Path,
+    port: int,
+    jvm: Values | None = None,
+    /,
+    options: Sequence[str] = java.QUICK,
+    profile: str = "servers",
+    **config: Value,
 ) -> Server:
     """A NameServer. `config` holds any key of namesrv.conf, `jvm` system properties, `options` flags of the JVM."""
     values: dict[str, Value] = {"listenPort": port, "bindAddress": HOST, **config}
@@ -27,7 +33,7 @@ def namesrv(
         f"{PACKAGE}.namesrv.NamesrvStartup",
         arguments,
         folder,
-        classpath=java.jars(),
+        classpath=java.jars(profile),
         options=options,
         properties=jvm,
     )
@@ -41,6 +47,7 @@ def broker(
     jvm: Values | None = None,
     /,
     options: Sequence[str] = java.QUICK,
+    profile: str = "servers",
     **config: Value,
 ) -> Server:
     """A broker listening on `port`, `port - 2` (the "VIP" port) and `port + 1` (replication).
@@ -65,7 +72,7 @@ def broker(
         f"{PACKAGE}.broker.BrokerStartup",
         arguments,
         folder,
-        classpath=java.jars(),
+        classpath=java.jars(profile),
         options=options,
         properties=jvm,
     )
@@ -73,11 +80,13 @@ def broker(
 
 
 @contextmanager
-def cluster(folder: Path, namesrv_port: int, broker_port: int, /, **config: Value) -> Iterator[tuple[Server, Server]]:
+def cluster(
+    folder: Path, namesrv_port: int, broker_port: int, /, profile: str = "servers", **config: Value
+) -> Iterator[tuple[Server, Server]]:
     """A NameServer and one master broker."""
     with (
-        namesrv(folder / "namesrv", namesrv_port) as names,
-        broker(folder / "broker", broker_port, names.address, **config) as master,
+        namesrv(folder / "namesrv", namesrv_port, profile=profile) as names,
+        broker(folder / "broker", broker_port, names.address, profile=profile, **config) as master,
     ):
         yield names, master
 
@@ -93,5 +102,7 @@ def mqadmin(*arguments: str, timeout: float = 120) -> str:
 def _properties_file(path: Path, values: Values) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     (path.parent / "conf").mkdir(exist_ok=True)
+    for name in ("namesrv", "broker"):  # a 4.9 server does not start without them
+        (path.parent / "conf" / f"logback_{name}.xml").write_text("<configuration/>\n")
     path.write_text("".join(f"{key}={java.text(value)}\n" for key, value in values.items()))
     return str(path)
