@@ -1,86 +1,92 @@
 import java.time.Duration;
 import java.util.List;
 import java.util.Properties;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.LongAdder;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** `one|batch|read ADDRESS TOPIC COUNT SIZE`: prints how many messages went and how many seconds that took. */
+/**
+ * `one|batch ADDRESS TOPIC SIZE WARM_S WINDOW_S` sends for so long, `read ADDRESS TOPIC SKIP COUNT` reads so many.
+ * Says "begin" when it is warm, and "end MESSAGES SECONDS" when the window is over.
+ */
 public class KafkaLoad {
     static final int SENDERS = 16;
+    static final LongAdder acknowledged = new LongAdder();
+    static final AtomicBoolean over = new AtomicBoolean();
 
     public static void main(String[] words) throws Exception {
-        String mode = words[0];
-        String topic = words[2];
-        long count = Long.parseLong(words[3]);
-        byte[] body = new byte[Integer.parseInt(words[4])];
         Properties settings = new Properties();
         settings.put("bootstrap.servers", words[1]);
-        long begin = System.nanoTime();
-        long done = switch (mode) {
-            case "one" -> oneAtATime(settings, topic, count, body);
-            case "batch" -> batched(settings, topic, count, body);
-            default -> read(settings, topic, count);
-        };
-        System.out.printf("%d %.6f%n", done, (System.nanoTime() - begin) / 1e9);
+        if (words[0].equals("read")) {
+            read(settings, words[2], Long.parseLong(words[3]), Long.parseLong(words[4]));
+        } else {
+            send(settings, words[0].equals("one"), words[2], new byte[Integer.parseInt(words[3])], words);
+        }
     }
 
-    static KafkaProducer<byte[], byte[]> producer(Properties settings) {
+    static void send(Properties settings, boolean one, String topic, byte[] body, String[] words) throws Exception {
         settings.put("acks", "1");
+        settings.put("linger.ms", one ? "0" : "5");
+        settings.put("batch.size", one ? "16384" : "65536");
         settings.put("key.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer");
         settings.put("value.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer");
-        return new KafkaProducer<>(settings);
-    }
-
-    static long oneAtATime(Properties settings, String topic, long count, byte[] body) throws Exception {
-        settings.put("linger.ms", "0");
-        AtomicLong left = new AtomicLong(count);
-        CountDownLatch finished = new CountDownLatch(SENDERS);
-        try (KafkaProducer<byte[], byte[]> producer = producer(settings)) {
-            for (int sender = 0; sender < SENDERS; sender++) {
-                new Thread(() -> {
-                    try {
-                        while (left.getAndDecrement() > 0) {
+        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings);
+        for (int sender = 0; sender < (one ? SENDERS : 1); sender++) {
+            new Thread(() -> {
+                try {
+                    while (!over.get()) {
+                        if (one) {
                             producer.send(new ProducerRecord<>(topic, body)).get();
+                            acknowledged.increment();
+                        } else {
+                            producer.send(new ProducerRecord<>(topic, body), (place, problem) -> {
+                                if (problem == null) acknowledged.increment();
+                            });
                         }
-                    } catch (Exception problem) {
-                        throw new IllegalStateException(problem);
-                    } finally {
-                        finished.countDown();
                     }
-                }).start();
-            }
-            finished.await();
+                } catch (Exception problem) {
+                    problem.printStackTrace();
+                    System.exit(1);
+                }
+            }).start();
         }
-        return count;
+        Thread.sleep((long) (Double.parseDouble(words[4]) * 1000));
+        long before = acknowledged.sum(), begin = begin();
+        Thread.sleep((long) (Double.parseDouble(words[5]) * 1000));
+        end(acknowledged.sum() - before, begin);
+        over.set(true);
+        producer.close();
     }
 
-    static long batched(Properties settings, String topic, long count, byte[] body) {
-        settings.put("linger.ms", "5");
-        settings.put("batch.size", "65536");
-        try (KafkaProducer<byte[], byte[]> producer = producer(settings)) {
-            for (long sent = 0; sent < count; sent++) {
-                producer.send(new ProducerRecord<>(topic, body));
-            }
-            producer.flush();
-        }
-        return count;
-    }
-
-    static long read(Properties settings, String topic, long count) {
+    static void read(Properties settings, String topic, long skip, long count) {
         settings.put("group.id", "readers");
         settings.put("auto.offset.reset", "earliest");
         settings.put("key.deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer");
         settings.put("value.deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer");
-        long seen = 0;
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
             consumer.subscribe(List.of(topic));
+            long seen = 0, warm = 0, begin = 0;
             while (seen < count) {
                 seen += consumer.poll(Duration.ofSeconds(1)).count();
+                if (begin == 0 && seen >= skip) {
+                    warm = seen;
+                    begin = begin();
+                }
             }
+            end(seen - warm, begin);
         }
-        return seen;
+    }
+
+    static long begin() {
+        System.out.println("begin");
+        System.out.flush();
+        return System.nanoTime();
+    }
+
+    static void end(long messages, long begin) {
+        System.out.printf("end %d %.6f%n", messages, (System.nanoTime() - begin) / 1e9);
+        System.out.flush();
     }
 }

@@ -1,4 +1,8 @@
-"""The peers: each started in a fresh folder, each driven by its own best client, each counted by its own CPU time."""
+"""The peers: each started in a fresh folder, each driven by its own best client, each counted by its own CPU time.
+
+All keep messages in files and leave forcing them to the system, or do so every second: ArrowMQ and Apache RocketMQ under
+ASYNC_FLUSH, Kafka as it comes, JetStream with file storage, Redis with an append-only file forced every second.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,43 @@ import shutil
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from oracle.process import HOST, Server, free_port
 
 from benchmarks import loads, systems
 from benchmarks.loads import QUEUES, Metrics, metrics
+from benchmarks.spark import KAFKA, cpu_s, fetch
 from benchmarks.spark import Kafka as KafkaBroker
-from benchmarks.spark import cpu_s
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arrowmq-bench"
 NATS_SERVER = "github.com/nats-io/nats-server/v2@v2.12.1"
 NATS_CLIENT = "github.com/nats-io/nats.go@v1.47.0"
 BIG, SMALL, BATCH = 1024, 128, 32
+# As large answers as Kafka's default fetch: RocketMQ's own default is 32 messages or 256 KiB.
+PULL_COUNT, PULL_BYTES = 1024, 1 << 20
+BIG_PULLS = {
+    f"maxTransfer{what}OnMessageIn{where}": value
+    for what, value in (("Count", PULL_COUNT), ("Bytes", PULL_BYTES))
+    for where in ("Memory", "Disk")
+}
+SKIPPED = 0.2  # of a backlog, before reading it counts
+
+
+@dataclass(frozen=True)
+class Span:
+    """How long a peer is warmed up, and measured."""
+
+    warm_s: float
+    window_s: float
+
+
+class Missing(RuntimeError):
+    """A peer that cannot run here; the text says what to install."""
 
 
 class Peer(ABC):
@@ -42,30 +68,50 @@ class Peer(ABC):
     def cpu_seconds(self) -> float: ...
 
     @abstractmethod
-    def work(self, mode: str, topic: str, count: int, size: int) -> tuple[int, float]:
-        """`one`, `batch` or `read`; messages done and the seconds that took."""
+    def send(self, topic: str, size: int, batch: int, span: Span) -> Metrics:
+        """16 senders, one message or one batch at a time each."""
 
-    def measure(self, mode: str, topic: str, count: int, size: int) -> Metrics:
+    @abstractmethod
+    def read(self, topic: str, count: int) -> Metrics:
+        """So many messages from the start of a backlog."""
+
+    def over(self, work: Callable[[], tuple[float, float]]) -> Metrics:
+        """The cost of work that says how many messages it did in how many seconds."""
         before = self.cpu_seconds()
-        done, seconds = self.work(mode, topic, count, size)
-        return metrics(done, seconds, self.cpu_seconds() - before)
+        done, seconds = work()
+        return metrics(int(done), seconds, self.cpu_seconds() - before)
+
+    def client(self, command: list[str]) -> Metrics:
+        """Runs a client that says when its window begins and ends."""
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            before = 0.0
+            for line in process.stdout:
+                if line.startswith("begin"):
+                    before = self.cpu_seconds()
+                elif line.startswith("end"):
+                    spent = self.cpu_seconds() - before
+                    _, count, seconds = line.split()
+                    process.stderr.read()
+                    return metrics(int(count), float(seconds), spent)
+            raise RuntimeError(f"{' '.join(command[:6])} failed: {process.stderr.read()[-1500:]}")
 
 
-def _said(command: list[str], **more: object) -> tuple[int, float]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **more)  # type: ignore[call-overload]
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:6])} failed: {done.stdout[-500:]}{done.stderr[-1500:]}")
-    count, seconds = done.stdout.split()[-2:]
-    return int(count), float(seconds)
+def require(tool: str, package: str) -> None:
+    if shutil.which(tool) is None:
+        raise Missing(f"{tool} is not installed: `apt-get install {package}`, or leave this peer out with --peers")
 
 
 class ArrowMQ(Peer):
     """Ours; the client is the raw load generator, which sends and pulls as RocketMQ's clients do."""
 
     name = "arrowmq"
+    kind: type[systems.System] = systems.ArrowMQ
 
     def start(self) -> None:
-        self.system = systems.ArrowMQ()
+        require("cc", "gcc")
+        self.system = self.kind(**BIG_PULLS)
         self.system.start()
 
     def stop(self) -> None:
@@ -74,26 +120,44 @@ class ArrowMQ(Peer):
     def cpu_seconds(self) -> float:
         return self.system.broker.cpu_seconds()
 
-    def work(self, mode: str, topic: str, count: int, size: int) -> tuple[int, float]:
-        if mode == "read":
-            done = loads.raw_pull(self.system, topic, count)
-        else:
-            with closing(self.system.asker()) as asker:
-                asker.create_topic(topic, QUEUES)
-            batch = BATCH if mode == "batch" else 1
-            done = loads.raw_send(self.system, topic, connections=16, inflight=1, size=size, count=count, batch=batch)
-        return int(done["messages"]), done["messages"] / done["rate"]
+    def send(self, topic: str, size: int, batch: int, span: Span) -> Metrics:
+        with closing(self.system.asker()) as asker:
+            asker.create_topic(topic, QUEUES)
+        for seconds in (span.warm_s, span.window_s):
+            done = loads.raw_send(
+                self.system, topic, connections=16, inflight=1, size=size, seconds=seconds, batch=batch
+            )
+        return done
+
+    def read(self, topic: str, count: int) -> Metrics:
+        with closing(self.system.asker()) as asker:
+            held = min(asker.stored_in(topic, queue) for queue in range(QUEUES)) * QUEUES
+        loads.raw_pull(self.system, topic, int(min(count, held) * SKIPPED), most=PULL_COUNT)
+        return loads.raw_pull(self.system, topic, min(count, held), most=PULL_COUNT)
+
+
+class RocketMQ(ArrowMQ):
+    """Apache's, with the same client and settings."""
+
+    name = "rocketmq"
+    kind = systems.Apache
+
+    def start(self) -> None:
+        require("mvn", "maven")
+        super().start()
 
 
 class Kafka(Peer):
     name = "kafka"
 
     def start(self) -> None:
-        self.broker = KafkaBroker(self.folder)
-        self.jars = f"{KafkaBroker._jars()}/*"
+        require("mvn", "maven")
+        require("javac", "default-jdk-headless")
+        jars = fetch(KAFKA)
         classes = self.folder / "classes"
-        subprocess.run(["javac", "-cp", self.jars, "-d", str(classes), str(HERE / "KafkaLoad.java")], check=True)
-        self.classpath = f"{classes}:{self.jars}"
+        subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), str(HERE / "KafkaLoad.java")], check=True)
+        self.classpath = f"{classes}:{jars}/*"
+        self.broker = KafkaBroker(self.folder)
 
     def stop(self) -> None:
         self.broker.stop()
@@ -101,9 +165,15 @@ class Kafka(Peer):
     def cpu_seconds(self) -> float:
         return cpu_s(self.broker.process.pid)
 
-    def work(self, mode: str, topic: str, count: int, size: int) -> tuple[int, float]:
-        command = ["java", "-cp", self.classpath, "KafkaLoad", mode, self.broker.address, topic, str(count), str(size)]
-        return _said(command)
+    def load(self, mode: str, *words: object) -> Metrics:
+        java = ["java", "-Xmx1g", "-cp", self.classpath, "KafkaLoad"]
+        return self.client([*java, mode, self.broker.address, *map(str, words)])
+
+    def send(self, topic: str, size: int, batch: int, span: Span) -> Metrics:
+        return self.load("batch" if batch > 1 else "one", topic, size, span.warm_s, span.window_s)
+
+    def read(self, topic: str, count: int) -> Metrics:
+        return self.load("read", topic, int(count * SKIPPED), count)
 
 
 class Nats(Peer):
@@ -112,6 +182,7 @@ class Nats(Peer):
     name = "nats"
 
     def start(self) -> None:
+        require("go", "golang")
         tools = CACHE / "go"
         environment = {**os.environ, "GOBIN": str(tools / "bin"), "GOFLAGS": "-mod=mod"}
         if not (tools / "bin" / "nats-server").exists():
@@ -119,19 +190,11 @@ class Nats(Peer):
         source = self.folder / "load"
         shutil.copytree(HERE / "nats", source)
         subprocess.run(["go", "get", NATS_CLIENT], check=True, cwd=source, env=environment, capture_output=True)
-        self.client = self.folder / "natsload"
-        subprocess.run(["go", "build", "-o", str(self.client), "."], check=True, cwd=source, env=environment)
+        self.program = self.folder / "natsload"
+        subprocess.run(["go", "build", "-o", str(self.program), "."], check=True, cwd=source, env=environment)
         port = free_port()
-        command = [
-            str(tools / "bin" / "nats-server"),
-            "-a",
-            HOST,
-            "-p",
-            str(port),
-            "-js",
-            "-sd",
-            str(self.folder / "data"),
-        ]
+        server, data = str(tools / "bin" / "nats-server"), str(self.folder / "data")
+        command = [server, "-a", HOST, "-p", str(port), "-js", "-sd", data]
         self.server = Server("nats", command, self.folder, port=port, ready="Server is ready", env=dict(os.environ))
         self.server.start()
 
@@ -141,18 +204,25 @@ class Nats(Peer):
     def cpu_seconds(self) -> float:
         return self.server.cpu_seconds()
 
-    def work(self, mode: str, topic: str, count: int, size: int) -> tuple[int, float]:
-        return _said([str(self.client), mode, self.server.address, topic, str(count), str(size)])
+    def load(self, mode: str, *words: object) -> Metrics:
+        return self.client([str(self.program), mode, self.server.address, *map(str, words)])
+
+    def send(self, topic: str, size: int, batch: int, span: Span) -> Metrics:
+        return self.load("batch" if batch > 1 else "one", topic, size, span.warm_s, span.window_s)
+
+    def read(self, topic: str, count: int) -> Metrics:
+        return self.load("read", topic, int(count * SKIPPED), count)
 
 
 class Redis(Peer):
     """Redis streams with an append-only file forced every second; the client is redis-benchmark."""
 
     name = "redis"
+    GUESS = 20_000  # requests that show how many fit into a window
 
     def start(self) -> None:
-        if shutil.which("redis-server") is None:
-            subprocess.run(["apt-get", "install", "-y", "-q", "redis-server"], check=True, capture_output=True)
+        require("redis-server", "redis-server")
+        require("redis-benchmark", "redis-tools")
         port = free_port()
         command = ["redis-server", "--bind", HOST, "--port", str(port), "--dir", str(self.folder), "--save", ""]
         command += ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"]
@@ -165,20 +235,28 @@ class Redis(Peer):
     def cpu_seconds(self) -> float:
         return self.server.cpu_seconds()
 
-    def work(self, mode: str, topic: str, count: int, size: int) -> tuple[int, float]:
-        tool = ["redis-benchmark", "-h", HOST, "-p", str(self.server.port), "--csv"]
-        if mode == "read":
-            cli = ["redis-cli", "-h", HOST, "-p", str(self.server.port)]
-            subprocess.run([*cli, "XGROUP", "CREATE", topic, "readers", "0"], check=True, capture_output=True)
-            reading = ["XREADGROUP", "GROUP", "readers", "one", "COUNT", str(BATCH), "NOACK", "STREAMS", topic, ">"]
-            command, requests = [*tool, "-c", "8", "-n", str(count // BATCH), *reading], count // BATCH
-        else:
-            pipeline = BATCH if mode == "batch" else 1
-            sending = ["XADD", topic, "*", "body", "x" * size]
-            command, requests = [*tool, "-c", "16", "-P", str(pipeline), "-n", str(count), *sending], count
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
-        rate = float(done.stdout.splitlines()[-1].split('","')[1].strip('"'))
-        return count // BATCH * BATCH if mode == "read" else count, requests / rate
+    def requests(self, count: int, *words: str) -> float:
+        """Requests of redis-benchmark; how many a second."""
+        tool = ["redis-benchmark", "-h", HOST, "-p", str(self.server.port), "--csv", "-n", str(count), *words]
+        done = subprocess.run(tool, capture_output=True, text=True, timeout=600, check=True)
+        return float(done.stdout.splitlines()[-1].split('","')[1].strip('"'))
+
+    def send(self, topic: str, size: int, batch: int, span: Span) -> Metrics:
+        words = ("-c", "16", "-P", str(batch), "XADD", topic, "*", "body", "x" * size)
+        rate = self.requests(self.GUESS * batch, *words)
+        rate = self.requests(int(rate * span.warm_s), *words)
+        count = int(rate * span.window_s)
+        return self.over(lambda: (count, count / self.requests(count, *words)))
+
+    def read(self, topic: str, count: int) -> Metrics:
+        command = ["redis-cli", "-h", HOST, "-p", str(self.server.port)]
+        subprocess.run([*command, "XGROUP", "CREATE", topic, "readers", "0"], check=True, capture_output=True)
+        at_once = 500
+        asking = ["XREADGROUP", "GROUP", "readers", "one", "COUNT", str(at_once), "NOACK", "STREAMS", topic, ">"]
+        skipped = int(count * SKIPPED) // at_once
+        self.requests(skipped, "-c", "8", *asking)
+        rest = count // at_once - skipped
+        return self.over(lambda: (rest * at_once, rest / self.requests(rest, "-c", "8", *asking)))
 
 
-PEERS = {peer.name: peer for peer in (ArrowMQ, Kafka, Nats, Redis)}
+PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (ArrowMQ, RocketMQ, Kafka, Nats, Redis)}

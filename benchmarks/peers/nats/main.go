@@ -1,4 +1,5 @@
-// natsload one|batch|read ADDRESS STREAM COUNT SIZE: prints how many messages went and how many seconds that took.
+// natsload one|batch ADDRESS STREAM SIZE WARM_S WINDOW_S sends for so long, natsload read ADDRESS STREAM SKIP COUNT reads so
+// many. Says "begin" when it is warm, and "end MESSAGES SECONDS" when the window is over.
 package main
 
 import (
@@ -6,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const senders = 16
+const senders, batch = 16, 32
 
 func must(err error) {
 	if err != nil {
@@ -23,54 +23,76 @@ func must(err error) {
 	}
 }
 
+func number(text string) float64 {
+	value, err := strconv.ParseFloat(text, 64)
+	must(err)
+	return value
+}
+
+func begin() time.Time {
+	fmt.Println("begin")
+	return time.Now()
+}
+
+func end(messages int64, since time.Time) {
+	fmt.Printf("end %d %.6f\n", messages, time.Since(since).Seconds())
+}
+
 func main() {
 	mode, address, name := os.Args[1], os.Args[2], os.Args[3]
-	count, err := strconv.ParseInt(os.Args[4], 10, 64)
-	must(err)
-	size, err := strconv.Atoi(os.Args[5])
-	must(err)
 	connection, err := nats.Connect("nats://" + address)
 	must(err)
-	defer connection.Close()
-	streams, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(senders*32))
+	streams, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(senders*batch))
 	must(err)
 	ctx := context.Background()
-	stream, err := streams.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name}})
+	configuration := jetstream.StreamConfig{Name: name, Subjects: []string{name}, Storage: jetstream.FileStorage}
+	stream, err := streams.CreateOrUpdateStream(ctx, configuration)
 	must(err)
-	body := make([]byte, size)
-	begin := time.Now()
-	switch mode {
-	case "one":
-		var left atomic.Int64
-		left.Store(count)
-		var all sync.WaitGroup
+	if mode == "read" {
+		read(ctx, stream, int64(number(os.Args[4])), int64(number(os.Args[5])))
+		return
+	}
+	body := make([]byte, int(number(os.Args[4])))
+	var acknowledged atomic.Int64
+	if mode == "one" {
 		for i := 0; i < senders; i++ {
-			all.Add(1)
 			go func() {
-				defer all.Done()
-				for left.Add(-1) >= 0 {
+				for {
 					_, err := streams.Publish(ctx, name, body)
 					must(err)
+					acknowledged.Add(1)
 				}
 			}()
 		}
-		all.Wait()
-	case "batch":
-		for i := int64(0); i < count; i++ {
-			_, err := streams.PublishAsync(name, body)
-			must(err)
-		}
-		<-streams.PublishAsyncComplete()
-	default:
-		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
-		must(err)
-		messages, err := consumer.Messages(jetstream.PullMaxMessages(500))
-		must(err)
-		for i := int64(0); i < count; i++ {
-			_, err := messages.Next()
-			must(err)
-		}
-		messages.Stop()
+	} else {
+		go func() { // what was sent and is no longer pending was acknowledged
+			for sent := int64(1); ; sent++ {
+				_, err := streams.PublishAsync(name, body)
+				must(err)
+				if sent%64 == 0 {
+					acknowledged.Store(sent - int64(streams.PublishAsyncPending()))
+				}
+			}
+		}()
 	}
-	fmt.Printf("%d %.6f\n", count, time.Since(begin).Seconds())
+	time.Sleep(time.Duration(number(os.Args[5]) * float64(time.Second)))
+	before, since := acknowledged.Load(), begin()
+	time.Sleep(time.Duration(number(os.Args[6]) * float64(time.Second)))
+	end(acknowledged.Load()-before, since)
+}
+
+func read(ctx context.Context, stream jetstream.Stream, skip, count int64) {
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	must(err)
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
+	must(err)
+	var since time.Time
+	for i := int64(0); i < count; i++ {
+		if i == skip {
+			since = begin()
+		}
+		_, err := messages.Next()
+		must(err)
+	}
+	end(count-skip, since)
 }
