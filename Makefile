@@ -4,7 +4,7 @@ PYTEST = $(BIN)/pytest --reruns 1 -r fER
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit twins asan interop mqadmin bench bench-quick bench-peers bench-growth bench-spark spark-soak clean
+.PHONY: help setup native demo test check unit twins asan interop mqadmin bench bench-quick bench-peers bench-growth bench-spark spark-soak pipeline-soak spark-next clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -61,6 +61,14 @@ bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka
 spark-soak: setup  ## crash tests of the Spark source and sink at seeded kill points, and a million rows
 	@tools/java
 	$(BIN)/python tests/spark/soak
+
+pipeline-soak: setup  ## the pipelines through the real command, killed at seeded points and started again
+	@tools/java
+	$(BIN)/python tests/spark/pipeline_soak.py
+
+spark-next: setup  ## the Spark tests on Spark 4.3, in an environment of its own
+	@tools/java
+	@tools/spark-next
 
 clean:  ## forget everything that was built
 	rm -rf .venv build dist src/*.egg-info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,11 @@ def test_an_archive_holds_each_message_once_and_can_be_replayed(spark: Any, serv
     again = {"namesrv": server.namesrv, "archive": str(tmp_path / "lake"), "work": str(tmp_path / "replay")}
     again |= {"topic": "Replayed", "where": "tags = 'tag1'"}
     assert 117 == pipelines.replay(spark, **again).rows
-    assert 0 == pipelines.replay(spark, **again).rows
+    assert (0, 117) == (pipelines.replay(spark, **again).rows, pipelines.replay(spark, **again).total)
+    with pytest.raises(ValueError, match=r"option work: .* keeps a replay whose topic is Replayed, not Other"):
+        pipelines.replay(spark, **{**again, "topic": "Other"})
+    with pytest.raises(ValueError, match="option where: 'no condition' is no condition on messages"):
+        pipelines.replay(spark, **{**again, "where": "no condition", "work": str(tmp_path / "other")})
     rows = count(spark, server, "Replayed")
     assert 117 == len({bytes(row.body) for row in rows}) == len(rows)
     assert all(row.properties["REPLAYED_FROM"].startswith("Archived ") and "n" in row.properties for row in rows)
@@ -96,22 +101,48 @@ def test_dead_letters_are_shown_repaired_and_resent_once(spark: Any, server: Ser
     assert [7, 12] == sorted(json.loads(row.body)["amount"] for row in rows)
     assert {"EUR"} == {row.properties["currency"] for row in rows}
     trail = spark.read.parquet(done.trail).collect()
-    assert ["left", "resent", "resent"] == sorted(row.action for row in trail)
+    assert [("left", False), ("resent", True), ("resent", True)] == sorted((r.action, r.wasChanged) for r in trail)
+    assert {"1"} == {row.properties["RESENT_TIMES"] for row in rows}
     with pytest.raises(ValueError, match=r"option repair: .* has no function nothing"):
         pipelines.resend(spark, **options, repair=f"{tmp_path}/fixes.py:nothing")
 
 
-def test_an_audit_finds_damage_gaps_and_duplicates(spark: Any, golden: Golden, tmp_path: Path) -> None:
-    stores = [str(golden.store(variant)[0]) for variant in ("store-clean", "bad-crc")]
-    found = pipelines.audit(spark, stores=stores, report=str(tmp_path / "audit.html"))
-    expected = sum(len(golden.store(variant)[1]["messages"]) for variant in ("store-clean", "bad-crc"))
-    assert expected == found.messages
-    assert [974595] == [row.commitLogOffset for row in found.damage]
-    assert found.duplicates
+def test_an_audit_finds_damage_gaps_and_duplicates(spark: Any, server: Server, golden: Golden, tmp_path: Path) -> None:
+    """A store, a copy of it with one byte turned in the middle of a queue, and a broker that got a message twice."""
+    clean, expected = golden.store("store-clean")
+    copy = tmp_path / "copy"
+    shutil.copytree(clean, copy)
+    record = next(m for m in expected["messages"] if m["topic"] == "TopicBulk" and m["queueOffset"] == 5)
+    segment = copy / "commitlog" / f"{record['commitLogOffset'] // 262144 * 262144:020d}"
+    data = bytearray(segment.read_bytes())
+    data[record["commitLogOffset"] % 262144 + 88] ^= 1
+    segment.write_bytes(data)
+    cluster = connect(server)
+    for queue_id in (0, 1):
+        queue = MessageQueue("Twice", "broker-a", queue_id)
+        Sender(cluster, "tests", {}).send([Outgoing(queue, b"again", {"UNIQ_KEY": "TWICE"})])
+    cluster.close()
+
+    found = pipelines.audit(
+        spark, stores=[str(clean), str(copy), str(server.store)], topics=None, report=str(tmp_path / "audit.html")
+    )
     assert not found.is_sound
+    assert [record["commitLogOffset"]] == [row.commitLogOffset for row in found.damage]
+    place = ("TopicBulk", record["queueId"])
+    assert [(*place, 5, 5, str(copy))] == [
+        (row.topic, row.queueId, row.firstMissing, row.lastMissing, row.store) for row in found.gaps
+    ]
+    assert [(*place, 1, 0, 0, 0)] == [
+        (row.topic, row.queueId, row.holes, row.others, row.older, row.newer) for row in found.differences
+    ]
+    assert ("Twice", "TWICE", 2, 1) in {(row.topic, row.msgId, row.positions, row.brokers) for row in found.duplicates}
+    counts = {row.store: row.messages for row in found.stores}
+    assert (len(expected["messages"]), len(expected["messages"]) - 1) == (counts[str(clean)], counts[str(copy)])
     page = (tmp_path / "audit.html").read_text()
     assert "the checksum of its body does not match" in page
     assert "http" not in page.split("</style>")[1]
+    with pytest.raises(ValueError, match=r"option path: .* is the same store as"):
+        pipelines.audit(spark, stores=[str(clean), f"{clean}/commitlog"])
 
 
 def test_latencies_come_out_of_the_trace_topic(spark: Any, server: Server, tmp_path: Path) -> None:

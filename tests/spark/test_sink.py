@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from live import Server, wait_for
+from pyspark.sql.types import StringType, StructField, StructType
 
 from arrowmq.spark.batch_book import BEGUN, DONE, BatchBook, Entry
 from arrowmq.spark.cluster import Cluster, Connection, Refusal
+from arrowmq.spark.options import OptionError
 from arrowmq.spark.send import Halves, Outgoing, Sender
+from arrowmq.spark.sink import SinkOptions
 from arrowmq.spark.starting import unhurried
 from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
 from arrowmq.wire.message import MessageQueue
@@ -259,3 +262,24 @@ def test_a_broker_that_asks_about_a_lost_attempt_is_told_to_roll_it_back(tmp_pat
         with pytest.raises(Refusal, match="committing half messages"):
             wait_for(lambda: committer._end("broker-a", lost.places["broker-a"], 8) is not None, "a refusal")
         assert Counter({"first": 1, "kept": 1}) == visible(cluster, "Asked")
+
+
+def test_a_batch_write_that_names_itself_is_written_once(spark: Any, server: Server) -> None:
+    """As foreachBatch repeats it after a crash: the same id, the same version."""
+    frame = spark.sql("select 'named' as body")
+    for version in ("0", "0", "1"):
+        write(frame, server, "SinkNamed", delivery="exactly-once", txnAppId="test-named", txnVersion=version)
+    assert 2 == read(spark, server, "SinkNamed").count()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"txnAppId": "a"}, "option txnAppId: txnAppId and txnVersion are used together"),
+        ({"txnAppId": "a", "txnVersion": "1"}, "option txnAppId: needs delivery=exactly-once"),
+    ],
+)
+def test_half_a_name_is_refused(options: dict[str, str], said: str) -> None:
+    schema = StructType([StructField("body", StringType())])
+    with pytest.raises(OptionError, match=said):
+        SinkOptions.parse({"namesrv": "h:1", "topic": "t", **options}, schema, is_stream=False)

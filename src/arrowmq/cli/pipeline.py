@@ -6,72 +6,22 @@ after it was stopped or killed: it goes on with what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+from arrowmq.cli.pipeline_words import print_audit, print_dead, print_trace
+from arrowmq.cli.screen import TIME, Screen
+from arrowmq.cli.spark_run import Decorated, SparkRun, spark_options
+
 NAMESRV = "localhost:9876"
-
-
-def _spark_options(command: Decorated) -> Decorated:
-    for option in (
-        click.option(
-            "--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."
-        ),
-        click.option("--master", help="Spark's master, such as spark://host:7077 or yarn  [local[*]]."),
-    ):
-        command = option(command)
-    return command
+PATIENCE_S = 3.0  # of the first question to a cluster, while somebody waits at a terminal
 
 
 def _namesrv(command: Decorated) -> Decorated:
     return click.option(
         "-n", "--namesrv", default=NAMESRV, show_default=True, envvar="NAMESRV_ADDR", help="NameServers, host:port."
     )(command)
-
-
-def _session(master: str | None, settings: tuple[str, ...], table_format: str = "parquet") -> Any:
-    try:
-        from arrowmq.spark import JavaMissing, session
-    except ModuleNotFoundError as missing:
-        raise click.ClickException(
-            f"{missing}: pipelines need Spark, install it with pip install 'arrowmq[spark]'"
-        ) from None
-    given: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="--conf")
-        given[name] = value
-    try:
-        return session("arrowmq pipeline", master=master, table_format=table_format, **given)
-    except (JavaMissing, ValueError) as wrong:
-        raise click.ClickException(str(wrong)) from None
-
-
-def _run(spark: Any, work: Callable[[], Any]) -> Any:
-    """Does the work, ends Spark, and turns failures of Spark into the one sentence that matters."""
-    from pyspark.errors import PySparkException
-
-    try:
-        return work()
-    except (PySparkException, ValueError, FileExistsError) as wrong:
-        raise click.ClickException(_sentence(wrong)) from None
-    finally:
-        spark.stop()
-
-
-def _sentence(wrong: BaseException) -> str:
-    """The last line of a Python failure inside a Spark failure: that is where the option is named."""
-    said = str(wrong)
-    found = [line for line in said.splitlines() if line.startswith("arrowmq.") or "Error: " in line]
-    line = found[-1] if found else said.splitlines()[0]
-    head, colon, rest = line.partition(": ")
-    return rest if colon and " " not in head else line
 
 
 @click.group()
@@ -97,11 +47,11 @@ def pipeline_group() -> None:
     "--follow", metavar="INTERVAL", help="Do not end: look for new messages every INTERVAL, such as '1 minute'."
 )
 @click.option("--report", metavar="FILE.html", help="Write a report with charts.")
-@_spark_options
+@spark_options
 def archive(
     namesrv: str, topics: str | None, topic_pattern: str | None, tags: str | None, sql: str | None, path: str,
     table_format: str, group: str | None, max_per_batch: int, follow: str | None, report: str | None,
-    master: str | None, settings: tuple[str, ...],
+    master: str | None, settings: tuple[str, ...], as_json: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Copy topics into Parquet or Delta, by topic, date and hour, each message exactly once.
 
@@ -109,19 +59,34 @@ def archive(
     """
     if not topics and not topic_pattern:
         raise click.UsageError("say what to archive: --topics or --topic-pattern")
-    spark = _session(master, settings, table_format)
-    from arrowmq.spark import pipelines
+    run = SparkRun(master, settings, is_verbose=verbose, table_format=table_format)
 
-    done = _run(
-        spark,
-        lambda: pipelines.archive(
+    def check() -> None:
+        from arrowmq.spark.pipelines.archive import check_source, source_options
+        from arrowmq.spark.session import table_settings
+
+        table_settings(table_format)
+        asked = source_options(namesrv, topics, topic_pattern, tags, sql, group)
+        check_source({**asked, "patienceMs": str(int(PATIENCE_S * 1000))})
+
+    def work(spark: Any, display: Any) -> Any:
+        from arrowmq.spark import pipelines
+
+        return pipelines.archive(
             spark, namesrv=namesrv, topics=topics, topic_pattern=topic_pattern, tags=tags, sql=sql, path=path,
-            table_format=table_format, group=group, max_offsets_per_trigger=max_per_batch, follow=follow, report=report,
-        ),
-    )  # fmt: skip
-    click.echo(
-        f"{done.rows:,} messages archived to {done.path}" + (f"; report in {done.report}" if done.report else "")
-    )
+            table_format=table_format, group=group, max_offsets_per_trigger=max_per_batch, follow=follow,
+            report=report, display=display,
+        )  # fmt: skip
+
+    done = run.do(check, work)
+    screen = Screen(as_json)
+    if as_json:
+        screen.json({"messages": done.rows, "path": done.path, "report": done.report})
+    screen.say(f"{done.rows:,} messages archived to {done.path}" + _report_at(done.report))
+
+
+def _report_at(report: object) -> str:
+    return f"; report in {report}" if report else ""
 
 
 @pipeline_group.command()
@@ -141,11 +106,11 @@ def archive(
     "--delivery", type=click.Choice(["exactly-once", "at-least-once"]), default="exactly-once", show_default=True
 )
 @click.option("--work", required=True, metavar="FOLDER", help="Keeps what a restart needs.")
-@_spark_options
+@spark_options
 def replay(
     namesrv: str, archive_path: str | None, archive_format: str, store: str | None, from_topic: str | None,
     since: str | None, until: str | None, where: str | None, to_topic: str | None, rate: int | None, delivery: str,
-    work: str, master: str | None, settings: tuple[str, ...],
+    work: str, master: str | None, settings: tuple[str, ...], as_json: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Send messages of an archive, or of a store directory, into a topic again.
 
@@ -153,17 +118,32 @@ def replay(
     """
     if (archive_path is None) == (store is None):
         raise click.UsageError("say where the messages come from: either --archive or --store")
-    spark = _session(master, settings, archive_format)
-    from arrowmq.spark import pipelines
+    run = SparkRun(master, settings, is_verbose=verbose, table_format=archive_format)
 
-    done = _run(
-        spark,
-        lambda: pipelines.replay(
+    def check() -> None:
+        from arrowmq.spark.pipelines.replay import check_target, check_times
+        from arrowmq.spark.store_scan import ScanOptions
+
+        check_times(since, until)
+        if store is not None:
+            ScanOptions.parse({"path": store}).stores()
+        check_target(namesrv, to_topic, patience_s=PATIENCE_S)
+
+    def send(spark: Any, display: Any) -> Any:
+        from arrowmq.spark import pipelines
+
+        return pipelines.replay(
             spark, namesrv=namesrv, work=work, topic=to_topic, archive=archive_path, archive_format=archive_format,
             store=store, from_topic=from_topic, since=since, until=until, where=where, rate=rate, delivery=delivery,
-        ),
-    )  # fmt: skip
-    click.echo(f"{done.rows:,} messages sent to {done.topic or 'their own topics'}")
+            display=display,
+        )  # fmt: skip
+
+    done = run.do(check, send)
+    screen = Screen(as_json)
+    if as_json:
+        screen.json({"messages": done.rows, "chosen": done.total, "topic": done.topic})
+    earlier = f" of {done.total:,}; the others were sent before" if done.rows < done.total else ""
+    screen.say(f"{done.rows:,} messages sent to {done.topic or 'their own topics'}{earlier}")
 
 
 @pipeline_group.command("dead-letters")
@@ -175,10 +155,12 @@ def replay(
 @click.option("--work", metavar="FOLDER", help="Keeps what was resent and the audit trail; needed with --resend.")
 @click.option("--save", metavar="FOLDER", help="Save the table as Parquet.")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows shown.")
-@_spark_options
+@click.option("--trace", "trace_topic", metavar="TOPIC", help="Trace topic that says how the last try ended.")
+@spark_options
 def dead_letters(
     namesrv: str, groups: tuple[str, ...], resend: bool, repair: str | None, to_topic: str | None, work: str | None,
-    save: str | None, limit: int, master: str | None, settings: tuple[str, ...],
+    save: str | None, limit: int, trace_topic: str | None, master: str | None, settings: tuple[str, ...],
+    as_json: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Show what died, of which group, and how often it was tried; repair and resend it.
 
@@ -188,118 +170,129 @@ def dead_letters(
         raise click.UsageError("--resend needs --work, the folder that keeps what was resent")
     if (repair or to_topic) and not resend:
         raise click.UsageError("--repair and --to-topic change what is sent: add --resend")
-    spark = _session(master, settings)
-    from arrowmq.spark import pipelines
-
+    if (save or trace_topic) and resend:
+        raise click.UsageError("--save and --trace are for the table; without --resend")
+    run = SparkRun(master, settings, is_verbose=verbose)
     wanted = list(groups) or None
 
-    def show() -> None:
-        table = pipelines.dead_letters(spark, namesrv=namesrv, groups=wanted)
+    def check() -> None:
+        from arrowmq.spark.pipelines.dead_letters import dead_topics
+        from arrowmq.spark.pipelines.repair import load_repair
+
+        if repair is not None:
+            load_repair(repair)
+        if not dead_topics(namesrv, wanted, patience_s=PATIENCE_S) and resend:
+            raise ValueError("there are no dead letters")
+
+    def show(spark: Any, display: Any) -> None:
+        from arrowmq.spark import pipelines
+
+        table = pipelines.dead_letters(spark, namesrv=namesrv, groups=wanted, trace_topic=trace_topic)
         if save is not None:
-            table.write.mode("overwrite").parquet(save)
-        _print_dead(table, limit)
+            display.job(spark, "save", lambda: table.write.mode("overwrite").parquet(save))
+        print_dead(Screen(as_json), *display.job(spark, "count", lambda: _counted(table, limit)))
 
-    def send() -> Any:
+    def send(spark: Any, display: Any) -> Any:
+        from arrowmq.spark import pipelines
+
         assert work is not None
-        return pipelines.resend(spark, namesrv=namesrv, groups=wanted, repair=repair, topic=to_topic, work=work)
+        return pipelines.resend(
+            spark, namesrv=namesrv, groups=wanted, repair=repair, topic=to_topic, work=work, display=display
+        )
 
-    if resend:
-        done = _run(spark, send)
-        click.echo(f"{done.decided:,} dead letters decided; audit trail in {done.trail}")
-    else:
-        _run(spark, show)
+    if not resend:
+        run.do(check, show)
+        return
+    done = run.do(check, send)
+    screen = Screen(as_json)
+    if as_json:
+        screen.json({"decided": done.decided, "sent": done.sent, "trail": done.trail})
+    screen.say(f"{done.decided:,} dead letters decided, {done.sent:,} sent again; audit trail in {done.trail}")
 
 
-def _print_dead(table: Any, limit: int) -> None:
-    counted = table.groupBy("consumerGroup", "originTopic", "why").count().orderBy("count", ascending=False).collect()
-    summary = Table("group", "origin", "why", "messages", title="dead letters")
-    for row in counted:
-        summary.add_row(row.consumerGroup, row.originTopic or "–", row.why, f"{row['count']:,}")
-    latest = Table("group", "origin", "message id", "keys", "tries", "died", "body", title=f"the latest {limit}")
-    for row in table.orderBy("diedAt", ascending=False).limit(limit).collect():
-        body = bytes(row.body[:40]).decode("utf-8", "replace")
-        latest.add_row(
-            row.consumerGroup, row.originTopic or "–", row.originMsgId, " ".join(row["keys"]),
-            str(row.reconsumeTimes), f"{row.diedAt:%Y-%m-%d %H:%M:%S}", body,
-        )  # fmt: skip
-    console = Console()
-    console.print(summary)
-    console.print(latest)
+def _counted(table: Any, limit: int) -> tuple[list[Any], list[Any]]:
+    table = table.cache()
+    try:
+        counted = table.groupBy("consumerGroup", "originTopic", "why").count().orderBy("count", ascending=False)
+        return counted.collect(), table.orderBy("diedAt", ascending=False).limit(limit).collect()
+    finally:
+        table.unpersist()
 
 
 @pipeline_group.command()
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
 @click.option("--topics", help="Only these topics.")
 @click.option("--report", metavar="FILE.html", help="Write a report with charts.")
-@_spark_options
+@spark_options
 def audit(
-    stores: tuple[str, ...], topics: str | None, report: str | None, master: str | None, settings: tuple[str, ...]
-) -> None:
+    stores: tuple[str, ...], topics: str | None, report: str | None, master: str | None, settings: tuple[str, ...],
+    as_json: bool, verbose: bool,
+) -> None:  # fmt: skip
     """Verify every record of store folders; count, measure, and find gaps and duplicates.
 
-    Ends with 1 if a record is damaged or a queue has a gap. Example: arrowmq pipeline audit /data/a /data/b
-    """
-    spark = _session(master, settings)
-    from arrowmq.spark import pipelines
+    Stores of one broker (a slave, a backup) are compared with each other. Ends with 1 if a record is damaged, a queue
+    has a gap, or copies contradict each other.
 
-    found = _run(spark, lambda: pipelines.audit(spark, stores=list(stores), topics=topics, report=report))
-    table = Table("topic", "messages", "bytes", "queues", "largest", title="topics")
-    for row in found.topics[:30]:
-        table.add_row(row.topic, f"{row.messages:,}", f"{row.bytes:,}", str(row.queues), f"{row.largestBytes:,}")
-    Console().print(table)
-    for damage in found.damage[:20]:
-        click.echo(f"damaged: {damage.path} at {damage.commitLogOffset}: {damage.reason}", err=True)
-    for gap in found.gaps[:20]:
-        click.echo(
-            f"gap: {gap.topic} {gap.brokerName}:{gap.queueId} lacks {gap.firstMissing} to {gap.lastMissing}", err=True
-        )
-    click.echo(
-        f"{found.messages:,} messages verified, {len(found.damage)} damaged, {len(found.gaps)} gaps, "
-        f"{len(found.duplicates)} ids more than once" + (f"; report in {found.report}" if found.report else "")
-    )
+    Example: arrowmq pipeline audit /data/a /data/b --report audit.html
+    """
+    run = SparkRun(master, settings, is_verbose=verbose)
+
+    def check() -> None:
+        from arrowmq.spark.pipelines.audit import check_stores
+
+        check_stores(list(stores))
+
+    def work(spark: Any, display: Any) -> Any:
+        from arrowmq.spark import pipelines
+
+        return pipelines.audit(spark, stores=list(stores), topics=topics, report=report, display=display)
+
+    found = run.do(check, work)
+    print_audit(Screen(as_json), found)
     if not found.is_sound:
         raise SystemExit(1)
 
 
 @pipeline_group.command()
 @click.option("-n", "--namesrv", envvar="NAMESRV_ADDR", help=f"NameServers, host:port  [{NAMESRV}].")
-@click.option("--store", metavar="FOLDER", help="A store folder instead of a running cluster.")
+@click.option("--store", metavar="FOLDER[,FOLDER]", help="Store folders instead of a running cluster.")
 @click.option("--topic", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="The trace topic.")
+@click.option(
+    "--since", "since_ms", type=TIME, help="Traces stored at this time or later, such as 2h for two hours ago."
+)
+@click.option("--stored", is_flag=True, help="Read the traced topics as well, for the time of storing.")
 @click.option("--report", metavar="FILE.html", help="Write a report with charts.")
-@_spark_options
+@spark_options
 def trace(
-    namesrv: str | None,
-    store: str | None,
-    topic: str,
-    report: str | None,
-    master: str | None,
-    settings: tuple[str, ...],
-) -> None:
+    namesrv: str | None, store: str | None, topic: str, since_ms: int | None, stored: bool, report: str | None,
+    master: str | None, settings: tuple[str, ...], as_json: bool, verbose: bool,
+) -> None:  # fmt: skip
     """Measure sending, waiting and consuming from the trace topic.
 
     Example: arrowmq pipeline trace --report latency.html
     """
-    spark = _session(master, settings)
-    from arrowmq.spark import pipelines
-
+    run = SparkRun(master, settings, is_verbose=verbose)
     address = None if store else namesrv or NAMESRV
-    found = _run(spark, lambda: pipelines.trace(spark, namesrv=address, store=store, trace_topic=topic, report=report))
-    table = Table("topic", "sends", "failed", "median ms", "90 % ms", "99 % ms", title="send and store")
-    for row in found.by_topic:
-        table.add_row(row.topic, f"{row.sends:,}", f"{row.failed:,}", *map(str, row.send))
-    groups = Table(
-        "group", "topic", "deliveries", "retried", "waited, median ms", "consumed, median ms", title="consume"
-    )
-    for row in found.by_group:
-        waited, consumed = (values[0] if values else "–" for values in (row.waited, row.consumed))
-        groups.add_row(
-            row.consumerGroup, row.topic or "–", f"{row.deliveries:,}", f"{row.retried:,}", str(waited), str(consumed)
-        )
-    console = Console()
-    console.print(table)
-    console.print(groups)
-    if found.report:
-        click.echo(f"report in {found.report}")
+
+    def check() -> None:
+        from arrowmq.spark.pipelines.archive import check_source
+        from arrowmq.spark.store_scan import ScanOptions
+
+        if address is None:
+            assert store is not None
+            ScanOptions.parse({"path": store}).stores()
+        else:
+            check_source({"namesrv": address, "topic": topic, "patienceMs": str(int(PATIENCE_S * 1000))})
+
+    def work(spark: Any, display: Any) -> Any:
+        from arrowmq.spark import pipelines
+
+        return pipelines.trace(
+            spark, namesrv=address, store=store, trace_topic=topic, since_ms=since_ms, with_stored=stored,
+            report=report, display=display,
+        )  # fmt: skip
+
+    print_trace(Screen(as_json), run.do(check, work))
 
 
 @pipeline_group.command()
@@ -311,12 +304,12 @@ def init(folder: str, namesrv: str, topic: str) -> None:
 
     Example: arrowmq pipeline init my-orders --topic orders; cd my-orders; spark-pipelines run
     """
-    from arrowmq.spark.pipelines.project import create_project
+    from arrowmq.spark.pipelines.project import CATALOG, create_project
 
     try:
         files = create_project(folder, namesrv=namesrv, topic=topic)
-    except OSError as wrong:
+    except (OSError, ValueError) as wrong:
         raise click.ClickException(str(wrong)) from None
     for path in files:
         click.echo(f"wrote {path}")
-    click.echo(f"next: cd {folder} && spark-pipelines run --conf spark.sql.catalogImplementation=hive")
+    click.echo(f"next: cd {folder} && spark-pipelines run {CATALOG}")

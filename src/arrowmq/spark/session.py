@@ -55,16 +55,20 @@ def session(
     master: str | None = None,
     table_format: str = "parquet",
     is_short: bool = False,
+    log_level: str = "error",
     **conf: str,
 ) -> SparkSession:
     """The running Spark session, or a new one, that knows `format("arrowmq")` and `format("arrowmq.store")`.
 
     `master` is Spark's own (`local[*]` unless MASTER or a spark-submit says otherwise). `table_format="delta"` (or
     `"iceberg"`, where Spark has a build) adds what writing such tables takes. `is_short` says that the program
-    runs for a minute or so: Java then spends less time on making itself faster. Further settings are Spark's, with
-    underscores for dots: `session(spark_sql_shuffle_partitions="8")`.
+    runs for a minute or so: Java then spends less time on making itself faster. `log_level` is that of Spark's own
+    log (error, warn, info, off), unless the variable ARROWMQ_SPARK_LOG says otherwise. Further settings are Spark's,
+    with underscores for dots: `session(spark_sql_shuffle_partitions="8")`.
     """
     find_java()
+    level = os.environ.get("ARROWMQ_SPARK_LOG", log_level)
+    quiet_java = f"{QUIET_JAVA} -Darrowmq.log.level={level.lower()}"
     # Workers must run this very Python, which has arrowmq; plain PySpark takes the first `python3` on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -80,17 +84,18 @@ def session(
         "spark.sql.python.filterPushdown.enabled": "true",
         # A busy machine may take longer than Spark's 15 s to start a Python worker.
         "spark.python.authenticate.socketTimeout": "120s",
+        "spark.ui.showConsoleProgress": "false",
     }
+    if not submitted:
+        settings["spark.driver.extraJavaOptions"] = f"{quiet_java} {SHORT_JAVA}" if is_short else quiet_java
     if chosen is not None and chosen.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
             "spark.sql.warehouse.dir": str(Path.cwd() / "spark-warehouse"),
-            "spark.driver.extraJavaOptions": f"{QUIET_JAVA} {SHORT_JAVA}" if is_short else QUIET_JAVA,
         }
     settings |= table_settings(table_format)
     settings |= {name.replace("_", ".") if "." not in name else name: value for name, value in conf.items()}
@@ -99,7 +104,7 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(os.environ.get("ARROWMQ_SPARK_LOG", "ERROR"))
+    spark.sparkContext.setLogLevel(level.upper())
     register(spark)
     return spark
 

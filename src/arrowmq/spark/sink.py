@@ -62,6 +62,9 @@ class SinkOptions:
     columns: tuple[str, ...]
     accepts_lost_record: bool
     rate: int | None = None  # rows a second of one task
+    # Of a batch write: whose, and the how-manieth. Repeated under the same two, it is written once.
+    txn_app_id: str | None = None
+    txn_version: int | None = None
 
     @property
     def is_exactly_once(self) -> bool:
@@ -80,10 +83,24 @@ class SinkOptions:
             columns=tuple(field.name for field in schema),
             accepts_lost_record=options.truth("acceptLostRecord", False),
             rate=options.number("rate", least=1),
+            txn_app_id=options.text("txnAppId"),
+            txn_version=options.number("txnVersion"),
         )
         options.finish(*SOURCE_ONLY)
+        found._check_transaction(is_stream)
         check_columns(schema, found)
         return found
+
+    def _check_transaction(self, is_stream: bool) -> None:
+        if self.txn_app_id is None and self.txn_version is None:
+            return
+        name = "txnVersion" if self.txn_app_id is None else "txnAppId"
+        if self.txn_app_id is None or self.txn_version is None:
+            raise OptionError(name, "txnAppId and txnVersion are used together")
+        if is_stream:
+            raise OptionError(name, "a stream numbers its batches itself; use it with df.write, as in foreachBatch")
+        if not self.is_exactly_once:
+            raise OptionError(name, "needs delivery=exactly-once")
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
@@ -185,14 +202,19 @@ def _paced(batches: Iterator[pa.RecordBatch], rate: int) -> Iterator[pa.RecordBa
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options)
+        self.query_id = options.txn_app_id or self.query_id
+        self.batch_id = options.txn_version or 0
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self.write_partition(iterator, self.query_id, 0)
+        return self.write_partition(iterator, self.query_id, self.batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.end(messages, 0)
+        self.end(messages, self.batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.give_up(messages, 0)
+        self.give_up(messages, self.batch_id)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

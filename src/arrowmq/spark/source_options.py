@@ -14,7 +14,7 @@ from arrowmq.spark.pull import DEFAULT_GROUP, Subscription
 from arrowmq.spark.ranges import EARLIEST, LATEST, Bounds, Offsets, Position, ending_position, starting_position
 from arrowmq.wire.message import MessageQueue
 
-SINK_ONLY = ("producerGroup", "delivery", "rate", "acceptLostRecord")
+SINK_ONLY = ("producerGroup", "delivery", "rate", "acceptLostRecord", "txnAppId", "txnVersion")
 
 
 def connection_of(options: Options) -> Connection:

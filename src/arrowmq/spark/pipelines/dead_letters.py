@@ -1,43 +1,40 @@
-"""Dead letters: what died, of which group, how often it was tried; repaired by a function and sent again.
+"""Dead letters: what died, of which group, why and how often it was tried; repaired by a function and sent again.
 
-A repair is a Python function that takes a message as a dict (topic, body, tags, keys, properties, reconsumeTimes, …)
-and gives it back, changed or not, or None to let it rest. It must give the same answer for the same message: a batch
-that is repeated after a crash asks it again. Every decision is written to an audit trail.
+A resend has two steps, each a stream that goes on where it stopped. First every letter is decided, once, and the
+decision is written down with the message to be sent: that is the audit trail. Then what the trail says is sent, each
+message exactly once. So a run that is killed anywhere neither decides nor sends anything twice.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from arrowmq.spark.cluster import Cluster, Connection
-from arrowmq.spark.pipelines.progress import Display
+from arrowmq.spark.cluster import Cluster
+from arrowmq.spark.options import OptionError, Options
+from arrowmq.spark.pipelines.progress import Display, counted
+from arrowmq.spark.pipelines.repair import RESENT, RESENT_TIMES, TRAIL_SCHEMA, Repair, decisions, load_repair, unchanged
+from arrowmq.spark.source_options import connection_of
 
 PREFIX = "%DLQ%"
-Repair = Callable[[dict[str, Any]], "dict[str, Any] | None"]
-
-SENT_SCHEMA = "topic string, body binary, tags string, `keys` array<string>, properties map<string,string>"
-TRAIL_SCHEMA = (
-    "consumerGroup string, msgId string, originMsgId string, originTopic string, action string, target string, "
-    "wasChanged boolean, reconsumeTimes int, diedAt timestamp, decidedAt timestamp"
-)
+STEP_LETTERS = 20_000
+STEP_FILES = 8
+# Files of the trail are sent however old they are: a run may have been stopped for long.
+ANY_AGE = "36500d"
 
 
 @dataclass(frozen=True)
 class Resent:
+    """What this run decided and sent; the trail holds that of all runs."""
+
     decided: int
+    sent: int
     trail: str
 
 
-def dead_topics(namesrv: str, groups: list[str] | None) -> list[str]:
+def dead_topics(namesrv: str, groups: list[str] | None, patience_s: float = 60.0) -> list[str]:
     """The dead letter topics of these groups, or of all."""
-    cluster = Cluster(Connection(tuple(namesrv.replace(",", ";").split(";"))))
+    cluster = Cluster(connection_of(Options({"namesrv": namesrv, "patienceMs": str(int(patience_s * 1000))})))
     try:
         found = [topic for topic in cluster.topics() if topic.startswith(PREFIX)]
     finally:
@@ -46,17 +43,24 @@ def dead_topics(namesrv: str, groups: list[str] | None) -> list[str]:
         return found
     missing = [group for group in groups if PREFIX + group not in found]
     if missing:
-        raise ValueError(f"group {missing[0]} has no dead letters")
+        raise OptionError("group", f"group {missing[0]} has no dead letters")
     return [PREFIX + group for group in groups]
 
 
-def dead_letters(spark: Any, *, namesrv: str, groups: list[str] | None = None) -> Any:
-    """A DataFrame of what died: group, origin, why as far as it is known, and how often it was tried."""
+def dead_letters(spark: Any, *, namesrv: str, groups: list[str] | None = None, trace_topic: str | None = None) -> Any:
+    """A DataFrame of what died: group, origin, how often it was tried, and why as far as that is known.
+
+    RocketMQ does not keep the reason with the message. Where consumers write traces, `trace_topic` (usually
+    RMQ_SYS_TRACE_TOPIC) tells how the last try ended.
+    """
     topics = dead_topics(namesrv, groups)
     if not topics:
         return spark.createDataFrame([], _dead_schema())
     reader = spark.read.format("arrowmq").option("namesrv", namesrv).option("topics", ",".join(topics))
-    return table_of(reader.load())
+    table = table_of(reader.load())
+    if trace_topic is None:
+        return table
+    return _with_reasons(spark, table, namesrv, trace_topic)
 
 
 def table_of(frame: Any) -> Any:
@@ -65,8 +69,9 @@ def table_of(frame: Any) -> Any:
         "coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC']) as originTopic",
         "msgId",
         "coalesce(properties['DLQ_ORIGIN_MESSAGE_ID'], properties['ORIGIN_MESSAGE_ID'], msgId) as originMsgId",
-        "coalesce(properties['CONSUME_EXCEPTION'], concat('not consumed after ', reconsumeTimes, ' retries')) as why",
+        "concat('not consumed in ', reconsumeTimes, ' tries') as why",
         "reconsumeTimes",
+        f"cast(coalesce(properties['{RESENT_TIMES}'], '0') as int) as resentTimes",
         "tags",
         "`keys`",
         "body",
@@ -76,6 +81,22 @@ def table_of(frame: Any) -> Any:
         "brokerName",
         "queueOffset",
     )
+
+
+def _with_reasons(spark: Any, table: Any, namesrv: str, trace_topic: str) -> Any:
+    """How the last traced try of each message by that group ended."""
+    from arrowmq.spark.pipelines.trace import views
+
+    reader = spark.read.format("arrowmq").option("namesrv", namesrv).option("topic", trace_topic)
+    views(spark, reader.option("columns", "body,storeTimestamp").load())
+    last = spark.sql(
+        "select b.consumerGroup, b.msgId, max_by(a.outcome, b.at) as outcome, max_by(a.costMs, b.at) as costMs "
+        "from trace_before b join trace_after a on a.requestId = b.requestId and a.msgId = b.msgId "
+        "where not a.succeeded group by 1, 2"
+    )
+    joined = table.join(last, ["consumerGroup", "msgId"], "left")
+    reason = "coalesce(concat(why, ', the last: ', outcome, ' after ', costMs, ' ms'), why) as why"
+    return joined.selectExpr(*(reason if name == "why" else f"`{name}`" for name in table.columns))
 
 
 def resend(
@@ -92,162 +113,35 @@ def resend(
 
     `work` keeps the checkpoints and the trail (`work/trail`, Parquet): run again, it goes on with new ones only.
     """
+    from pyspark.sql import functions
+
+    decide = load_repair(repair) if isinstance(repair, str) else (repair or unchanged)
     topics = dead_topics(namesrv, groups)
     if not topics:
-        raise ValueError("there are no dead letters")
+        raise OptionError("group", "there are no dead letters")
     display = display or Display()
-    decide = load_repair(repair) if isinstance(repair, str) else (repair or _unchanged)
-    origin = "originTopic" if topic is None else f"'{topic}'"
+    reader = spark.readStream.format("arrowmq").option("namesrv", namesrv).option("topics", ",".join(topics))
+    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", STEP_LETTERS)
+    target = functions.col("originTopic") if topic is None else functions.lit(topic)
+    letters = table_of(reader.load()).withColumn("target", target)
+    trail = counted(letters.mapInArrow(lambda batches: decisions(batches, decide), TRAIL_SCHEMA))
+    writer = trail.writeStream.format("parquet").option("checkpointLocation", f"{work}/decided").queryName("decide")
+    writer = writer.trigger(availableNow=True)
+    decided = display.stream(lambda: writer.start(f"{work}/trail"), "decide")
 
-    def letters() -> Any:
-        stream = spark.readStream.format("arrowmq").option("namesrv", namesrv).option("topics", ",".join(topics))
-        return table_of(stream.option("startingOffsets", "earliest").load()).selectExpr("*", f"{origin} as target")
-
-    repaired = letters().mapInArrow(lambda batches: _repaired(batches, decide), SENT_SCHEMA)
-    writer = repaired.writeStream.format("arrowmq").option("namesrv", namesrv).queryName("resend")
-    writer = writer.option("checkpointLocation", f"{work}/sent").trigger(availableNow=True)
-    display.stream(writer.start, "resend")
-    trail = letters().mapInArrow(lambda batches: _trail(batches, decide), TRAIL_SCHEMA)
-    kept = trail.writeStream.format("parquet").option("checkpointLocation", f"{work}/noted").queryName("trail")
-    kept = kept.trigger(availableNow=True)
-    decided = display.stream(lambda: kept.start(f"{work}/trail"), "audit trail")
-    return Resent(decided, f"{work}/trail")
-
-
-def load_repair(name: str) -> Repair:
-    """`module:function`, or `file.py:function`."""
-    place, _, function = name.rpartition(":")
-    if not place or not function:
-        raise ValueError(f"option repair: {name!r} is not module:function or file.py:function")
-    if place.endswith(".py"):
-        path = Path(place)
-        if not path.is_file():
-            raise ValueError(f"option repair: {place} does not exist")
-        # By value, not by name: executors cannot import a file that lies on the driver only.
-        space: dict[str, Any] = {"__name__": "__main__"}
-        exec(compile(path.read_text(), str(path), "exec"), space)
-        found = space.get(function)
-    else:
-        sys.path.insert(0, "")
-        try:
-            found = getattr(importlib.import_module(place), function, None)
-        except ModuleNotFoundError as missing:
-            raise ValueError(f"option repair: {missing}") from None
-        finally:
-            sys.path.pop(0)
-    if not callable(found):
-        raise ValueError(f"option repair: {place} has no function {function}")
-    result: Repair = found
-    return result
-
-
-def _unchanged(message: dict[str, Any]) -> dict[str, Any]:
-    return message
-
-
-def _letters(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        for row in batch.to_pylist():
-            row["properties"] = dict(row["properties"] or ())
-            yield row
-
-
-def _decision(letter: dict[str, Any], decide: Repair) -> dict[str, Any] | None:
-    given = {
-        "topic": letter["target"],
-        "body": letter["body"],
-        "tags": letter["tags"],
-        "keys": list(letter["keys"] or ()),
-        "properties": user_properties(letter["properties"]),
-        "reconsumeTimes": letter["reconsumeTimes"],
-        "consumerGroup": letter["consumerGroup"],
-        "msgId": letter["msgId"],
-        "originMsgId": letter["originMsgId"],
-    }
-    decided = decide(given)
-    if decided is not None and not isinstance(decided, dict):
-        raise ValueError(f"option repair: the function gave {type(decided).__name__}, not a message (dict) or None")
-    return decided
-
-
-def user_properties(properties: dict[str, str]) -> dict[str, str]:
-    from arrowmq.wire.properties import RESERVED
-
-    return {
-        name: value
-        for name, value in properties.items()
-        if name not in RESERVED and not name.startswith(("__", "SPARK_"))
-    }
-
-
-def _repaired(batches: Iterator[pa.RecordBatch], decide: Repair) -> Iterator[pa.RecordBatch]:
-    shape = pa.schema(
-        [
-            ("topic", pa.string()),
-            ("body", pa.binary()),
-            ("tags", pa.string()),
-            ("keys", pa.list_(pa.string())),
-            ("properties", pa.map_(pa.string(), pa.string())),
-        ]
-    )
-    rows = []
-    for letter in _letters(batches):
-        message = _decision(letter, decide)
-        if message is None:
-            continue
-        body = message["body"]
-        rows.append(
-            {
-                "topic": message.get("topic") or letter["target"],
-                "body": body.encode() if isinstance(body, str) else body,
-                "tags": message.get("tags"),
-                "keys": list(message.get("keys") or ()),
-                "properties": list({**(message.get("properties") or {}), "RESENT_FROM": letter["originMsgId"]}.items()),
-            }
-        )
-    yield pa.RecordBatch.from_pylist(rows, schema=shape)
-
-
-def _trail(batches: Iterator[pa.RecordBatch], decide: Repair) -> Iterator[pa.RecordBatch]:
-    from datetime import UTC, datetime
-
-    moment = pa.timestamp("us", tz="UTC")
-    shape = pa.schema(
-        [
-            ("consumerGroup", pa.string()),
-            ("msgId", pa.string()),
-            ("originMsgId", pa.string()),
-            ("originTopic", pa.string()),
-            ("action", pa.string()),
-            ("target", pa.string()),
-            ("wasChanged", pa.bool_()),
-            ("reconsumeTimes", pa.int32()),
-            ("diedAt", moment),
-            ("decidedAt", moment),
-        ]
-    )
-    rows = []
-    for letter in _letters(batches):
-        message = _decision(letter, decide)
-        body = None if message is None else message["body"]
-        rows.append(
-            {
-                **{
-                    name: letter[name]
-                    for name in ("consumerGroup", "msgId", "originMsgId", "originTopic", "reconsumeTimes", "diedAt")
-                },
-                "action": "left" if message is None else "resent",
-                "target": None if message is None else message.get("topic") or letter["target"],
-                "wasChanged": body is not None and (body.encode() if isinstance(body, str) else body) != letter["body"],
-                "decidedAt": datetime.now(UTC),
-            }
-        )
-    yield pa.RecordBatch.from_pylist(rows, schema=shape)
+    kept = spark.readStream.format("parquet").schema(TRAIL_SCHEMA)
+    kept = kept.option("maxFilesPerTrigger", STEP_FILES).option("maxFileAge", ANY_AGE).load(f"{work}/trail")
+    messages = kept.where(functions.col("action") == RESENT)
+    messages = messages.selectExpr("target as topic", "body", "tags", "`keys`", "properties")
+    sender = counted(messages).writeStream.format("arrowmq").option("namesrv", namesrv).queryName("resend")
+    sender = sender.option("checkpointLocation", f"{work}/sent").trigger(availableNow=True)
+    sent = display.stream(sender.start, "resend")
+    return Resent(decided, sent, f"{work}/trail")
 
 
 def _dead_schema() -> str:
     return (
         "consumerGroup string, originTopic string, msgId string, originMsgId string, why string, reconsumeTimes int, "
-        "tags string, `keys` array<string>, body binary, properties map<string,string>, bornTimestamp timestamp, "
-        "diedAt timestamp, brokerName string, queueOffset bigint"
+        "resentTimes int, tags string, `keys` array<string>, body binary, properties map<string,string>, "
+        "bornTimestamp timestamp, diedAt timestamp, brokerName string, queueOffset bigint"
     )

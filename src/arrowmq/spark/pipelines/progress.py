@@ -1,14 +1,16 @@
-"""Shows how far a pipeline is: rows and backlog of a stream, tasks of a batch job."""
+"""Shows how far a pipeline is: messages and backlog of a stream, steps of a loop, tasks of a batch job."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from arrowmq.spark.starting import unhurried
 
@@ -28,9 +30,9 @@ class Display:
         return Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            BarColumn(bar_width=30 if self.console.width >= 100 else 16),
+            TextColumn("{task.fields[count]}", justify="right"),
+            TextColumn("{task.fields[note]}", style="dim"),
             TimeElapsedColumn(),
             console=self.console,
             disable=self.is_quiet,
@@ -39,18 +41,45 @@ class Display:
 
     def stream(self, start: Callable[[], Any], title: str) -> int:
         """Starts a stream that ends by itself and waits for it; gives back how many rows this run processed."""
-        return unhurried(lambda: self._follow(start(), title))
+        return unhurried(lambda: self._follow(start, title))
 
-    def _follow(self, query: Any, title: str) -> int:
+    def _follow(self, start: Callable[[], Any], title: str) -> int:
         with self._progress() as progress:
-            task = progress.add_task(title, total=None, note="")
+            task = progress.add_task(title, total=None, count="", note="asking what there is")
+            query = start()
+            tally = _Tally(query)
             while not query.awaitTermination(POLL_S):
-                rows, behind, rate = _standing(query)
-                progress.update(task, completed=rows, total=rows + behind, note=f"{rate:,.0f} rows/s")
+                tally.look()
+                if tally.rows or tally.behind:
+                    progress.update(
+                        task,
+                        completed=tally.rows,
+                        total=tally.rows + tally.behind,
+                        count=f"{tally.rows:,} of {tally.rows + tally.behind:,}",
+                        note=f"{tally.rate:,.0f}/s" if tally.rate else "",
+                    )
         failure = query.exception()
         if failure is not None:
             raise failure
-        return _standing(query)[0]
+        tally.look()
+        return tally.rows
+
+    @contextmanager
+    def steps(self, title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        """For a loop that does its work piece by piece: call what this gives with how much is done in all."""
+        with self._progress() as progress:
+            task = progress.add_task(title, total=total, count=f"0 of {total:,} {unit}", note="")
+            began = time.monotonic()
+            already: list[int] = []  # what earlier runs did, which the first call tells
+
+            def done(count: int) -> None:
+                already.append(count)
+                mine = count - already[0]
+                rate = f"{mine / (time.monotonic() - began):,.0f}/s" if mine else ""
+                progress.update(task, completed=count, count=f"{count:,} of {total:,} {unit}", note=rate)
+                del already[1:]
+
+            yield done
 
     def job(self, spark: Any, title: str, work: Callable[[], T]) -> T:
         """Runs Spark jobs in another thread and shows the tasks of the stages that run."""
@@ -68,17 +97,40 @@ class Display:
 
         tracker = spark.sparkContext.statusTracker()
         with self._progress() as progress:
-            task = progress.add_task(title, total=None, note="")
+            task = progress.add_task(title, total=None, count="", note="")
             threading.Thread(target=run, name="pipeline-job", daemon=True).start()
-            finished = 0
             while not done.wait(POLL_S):
                 stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
                 total = sum(stage.numTasks for stage in stages if stage)
                 finished = sum(stage.numCompletedTasks for stage in stages if stage)
-                progress.update(task, completed=finished, total=total or None, note="tasks")
+                count = f"{finished:,} of {total:,} tasks" if total else ""
+                progress.update(task, completed=finished, total=total or None, count=count)
         if failure:
             raise failure[0]
         return outcome[0]
+
+
+class _Tally:
+    """What a stream has done, added up batch by batch: Spark itself remembers the last hundred batches only."""
+
+    def __init__(self, query: Any) -> None:
+        self._query = query
+        self._next_batch = -1
+        self.rows = 0
+        self.behind = 0
+        self.rate = 0.0
+
+    def look(self) -> None:
+        for progress in self._query.recentProgress:
+            if progress["batchId"] < self._next_batch or not progress["numInputRows"]:
+                continue
+            self._next_batch = progress["batchId"] + 1
+            self.rows += _rows(progress)
+            self.rate = float(progress.get("processedRowsPerSecond") or 0.0)
+            self.behind = sum(
+                max(0, _sum(source.get("latestOffset")) - _sum(source.get("endOffset")))
+                for source in progress["sources"]
+            )
 
 
 def counted(frame: Any) -> Any:
@@ -86,19 +138,6 @@ def counted(frame: Any) -> Any:
     from pyspark.sql import functions
 
     return frame.observe(COUNTED, functions.count(functions.lit(1)).alias("rows"))
-
-
-def _standing(query: Any) -> tuple[int, int, float]:
-    """Rows of this run, messages still to come, and the rate of the last batch."""
-    seen = list(query.recentProgress)
-    rows = sum(_rows(progress) for progress in seen)
-    if not seen:
-        return 0, 0, 0.0
-    last = seen[-1]
-    behind = 0
-    for source in last["sources"]:
-        behind += max(0, _sum(source.get("latestOffset")) - _sum(source.get("endOffset")))
-    return rows, behind, float(last.get("processedRowsPerSecond") or 0.0)
 
 
 def _rows(progress: Any) -> int:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+from arrowmq.spark.options import OptionError, Options
+from arrowmq.spark.source_options import connection_of
+
+#: What `spark-pipelines run` needs to remember tables from run to run on one machine.
+CATALOG = "--conf spark.sql.catalogImplementation=hive"
+
 SPEC = """\
 name: {name}
-storage: file://{folder}/storage
+storage: {storage}
 catalog: spark_catalog
 database: default
 configuration:
@@ -30,8 +37,8 @@ spark = SparkSession.active()
 def messages() -> DataFrame:
     return (
         spark.readStream.format("arrowmq")
-        .option("namesrv", "{namesrv}")
-        .option("topic", "{topic}")
+        .option("namesrv", {namesrv_text})
+        .option("topic", {topic_text})
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "500000")
         .option("group", "{name}")
@@ -54,8 +61,8 @@ README = """\
 
 Reads topic `{topic}` of {namesrv} into the streaming table `{table}`, and counts it by tag in `{table}_by_tag`.
 
-    pip install 'arrowmq[spark]' 'pyspark[pipelines]'
-    spark-pipelines run --conf spark.sql.catalogImplementation=hive
+    pip install 'arrowmq[pipelines]'
+    spark-pipelines run {catalog}
 
 The Hive catalog (embedded, in this folder) remembers tables between runs; on a cluster with a catalog of its own leave
 the setting out. Add files to `transformations/`; `spark-pipelines dry-run` checks them.
@@ -64,10 +71,23 @@ the setting out. Add files to `transformations/`; `spark-pipelines dry-run` chec
 
 def create_project(folder: str, *, namesrv: str, topic: str) -> list[Path]:
     """Writes the project into a folder that does not hold one yet; gives back the files."""
+    connection_of(Options({"namesrv": namesrv}))
+    if not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,127}", topic):
+        raise OptionError("topic", f"{topic!r} is no name of a topic: letters, digits, and the characters - _ % | only")
     root = Path(folder).absolute()
     name = re.sub(r"[^A-Za-z0-9_]", "_", root.name)
     table = re.sub(r"[^a-z0-9_]", "_", topic.lower())
-    values = {"name": name, "folder": root, "namesrv": namesrv, "topic": topic, "table": table}
+    values = {
+        "name": name,
+        "storage": json.dumps((root / "storage").as_uri()),
+        "namesrv": namesrv,
+        "namesrv_text": json.dumps(namesrv),
+        "topic": topic,
+        "topic_text": json.dumps(topic),
+        # A name in SQL does not begin with a digit.
+        "table": f"t_{table}" if table[0].isdigit() else table,
+        "catalog": CATALOG,
+    }
     files = {
         root / "spark-pipeline.yml": SPEC,
         root / "transformations" / "messages.py": MESSAGES,

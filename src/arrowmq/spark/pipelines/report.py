@@ -7,7 +7,7 @@ its value when the pointer rests on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from html import escape
 from pathlib import Path
 
@@ -16,27 +16,36 @@ LEFT, BOTTOM, TOP = 64, 36, 12
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6878; --line: #d9dee6; --back: #fff; --card: #f5f7fa;
-  --accent: #2f6fdb; --warm: #d9822b; --bad: #c23030; }
+  --accent: #2f6fdb; --warm: #c26d14; --bad: #c23030; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e7ebf0; --soft: #9aa6b5; --line: #333d49; --back: #14181d;
   --card: #1c222a; --accent: #6aa0ff; --warm: #f0a65c; --bad: #ff7373; } }
-body { margin: 0 auto; max-width: 860px; padding: 32px 24px 64px; background: var(--back); color: var(--ink);
+body { margin: 0 auto; max-width: 960px; padding: 32px 24px 64px; background: var(--back); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 10px; }
-.about { color: var(--soft); margin: 0 0 24px; }
-.tiles { display: flex; flex-wrap: wrap; gap: 12px; }
-.tile { background: var(--card); border-radius: 8px; padding: 12px 16px; min-width: 120px; flex: 1; }
+.about { color: var(--soft); margin: 0 0 24px; overflow-wrap: anywhere; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px; }
+.tile { background: var(--card); border-radius: 8px; padding: 12px 16px; }
 .tile b { display: block; font-size: 22px; font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); }
 .tile.bad b { color: var(--bad); }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-td { overflow-wrap: anywhere; } .wide { overflow-x: auto; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; white-space: nowrap; } .n { text-align: right; white-space: nowrap; }
+td { min-width: 5em; max-width: 28em; overflow-wrap: anywhere; } td.n { min-width: 0; }
+.rank { display: grid; grid-template-columns: minmax(6em, max-content) 1fr max-content; gap: 6px 12px;
+  align-items: center; font-size: 14px; }
+.rank .name { max-width: 24em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.rank .size { text-align: right; color: var(--soft); font-variant-numeric: tabular-nums; }
+.rank i { display: block; height: 14px; min-width: 2px; border-radius: 2px; background: var(--accent); }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 11px; }
 .bar { fill: var(--accent); } .bar:hover { fill: var(--warm); } .axis { stroke: var(--line); }
 .curve { fill: none; stroke-width: 2; } .c0 { stroke: var(--accent); } .c1 { stroke: var(--warm); }
 .c2 { stroke: var(--bad); }
 .k0 { fill: var(--accent) !important; } .k1 { fill: var(--warm) !important; } .k2 { fill: var(--bad) !important; }
-.none { color: var(--soft); }
+.none { color: var(--soft); margin: 0; }
+@media (max-width: 600px) { body { padding: 20px 14px 48px; } svg text { font-size: 19px; }
+  svg text.x { display: none; } svg text.x0 { display: inline; } .rank .name { max-width: 11em; } }
+@media print { body { max-width: none; padding: 0; } .wide { overflow: visible; } }
 """
 
 
@@ -58,13 +67,38 @@ class Report:
     def heading(self, text: str) -> None:
         self._parts.append(f"<h2>{escape(text)}</h2>")
 
-    def table(self, names: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:
+    def table(
+        self, names: Sequence[str], rows: Sequence[Sequence[object]], *, of: int | None = None, empty: str = "nothing"
+    ) -> None:
+        """`of` is how many rows there are, when not all are shown."""
         if not rows:
             self._parts.append(f'<p class="none">{escape(empty)}</p>')
             return
-        head = "".join(f"<th>{escape(name)}</th>" for name in names)
-        body = "".join("<tr>" + "".join(f"<td>{escape(shown(value))}</td>" for value in row) + "</tr>" for row in rows)
+        is_number = [all(_is_number(row[column]) for row in rows) for column in range(len(names))]
+        kinds = [' class="n"' if number else "" for number in is_number]
+        head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(names, kinds, strict=True))
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td{kind}>{escape(shown(value))}</td>" for value, kind in zip(row, kinds, strict=True))
+            + "</tr>"
+            for row in rows
+        )
         self._parts.append(f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>')
+        if of is not None and of > len(rows):
+            self._parts.append(f'<p class="none">the first {len(rows):,} of {of:,}</p>')
+
+    def ranking(self, values: Sequence[tuple[str, float, str]]) -> None:
+        """Lying bars for things with long names: name, size, and how the size is written."""
+        if not values:
+            self._parts.append('<p class="none">nothing to draw</p>')
+            return
+        most = max(value for _, value, _ in values) or 1
+        lines = "".join(
+            f'<span class="name" title="{escape(name)}">{escape(name)}</span>'
+            f'<i style="width:{100 * value / most:.1f}%"></i><span class="size">{escape(text)}</span>'
+            for name, value, text in values
+        )
+        self._parts.append(f'<div class="rank">{lines}</div>')
 
     def bars(self, values: Sequence[tuple[str, float]], unit: str) -> None:
         self._parts.append(bar_chart(values, unit))
@@ -73,19 +107,23 @@ class Report:
         self._parts.append(line_chart(series, unit))
 
     def text(self) -> str:
-        made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        now = datetime.now().astimezone()
+        made = f"made by arrowmq pipeline on {now:%Y-%m-%d at %H:%M}; times are in {now:%Z}"
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(self.title)}</title><style>{STYLE}</style></head><body>"
             + "\n".join(self._parts)
-            + f'<p class="about" style="margin-top:40px">made by arrowmq pipeline, {made}</p></body></html>'
+            + f'<p class="about" style="margin-top:40px">{made}</p></body></html>'
         )
 
     def write(self, path: str | Path) -> Path:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(self.text(), encoding="utf-8")
+        # Moved into place when it is whole: who looks meanwhile, or after a kill, sees the old page.
+        draft = target.with_name(f".{target.name}.draft")
+        draft.write_text(self.text(), encoding="utf-8")
+        draft.replace(target)
         return target
 
 
@@ -99,6 +137,34 @@ def shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     return str(value)
+
+
+def _is_number(value: object) -> bool:
+    """Numbers stand on the right, so that their digits do; so do sizes with a unit, and what is not there."""
+    if value is None or isinstance(value, int | float):
+        return True
+    return isinstance(value, str) and value.endswith((" bytes", "iB")) and value[0].isdigit()
+
+
+def by_time(hours: dict[datetime, int]) -> list[tuple[str, float]]:
+    """Counts by hour as bars without holes; by day where there are more hours than a chart can show."""
+    if not hours:
+        return []
+    first, last = min(hours), max(hours)
+    if last - first < timedelta(hours=72):
+        step, form = timedelta(hours=1), "%m-%d %Hh"
+    else:
+        step, form = timedelta(days=1), "%Y-%m-%d"
+        first = max(first, last - timedelta(days=89)).replace(hour=0)
+    counted: dict[str, float] = {}
+    moment = first
+    while moment <= last:
+        counted[moment.strftime(form)] = 0.0
+        moment += step
+    for hour, count in hours.items():
+        if hour.strftime(form) in counted:
+            counted[hour.strftime(form)] += count
+    return list(counted.items())
 
 
 def size_text(count: float) -> str:
@@ -127,7 +193,7 @@ def bar_chart(values: Sequence[tuple[str, float]], unit: str) -> str:
         )
         if number % every == 0:
             label = name if len(name) <= 14 else name[:13] + "…"
-            parts.append(f'<text x="{x + room / 2:.1f}" y="{HEIGHT - 14}" text-anchor="middle">{escape(label)}</text>')
+            parts.append(_label(label, x + room / 2, number // every))
     return _svg(parts)
 
 
@@ -153,9 +219,14 @@ def line_chart(series: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: 
     every = max(1, -(-points // 8))
     for index, (label, _) in enumerate(longest):
         if index % every == 0:
-            x = LEFT + index * step
-            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 14}" text-anchor="middle">{escape(label)}</text>')
+            parts.append(_label(label, LEFT + index * step, index // every))
     return _svg(parts)
+
+
+def _label(text: str, x: float, number: int) -> str:
+    """Below the axis; on a narrow screen only every third stays."""
+    kind = "x x0" if number % 3 == 0 else "x"
+    return f'<text class="{kind}" x="{x:.1f}" y="{HEIGHT - 14}" text-anchor="middle">{escape(text)}</text>'
 
 
 def _frame(most: float, unit: str) -> str:

@@ -1,0 +1,63 @@
+"""Files beside a pipeline's data, wherever Spark keeps that: a local folder, HDFS, an object store.
+
+Small JSON files say how far a pipeline is. They are written to another name first and moved into place, so that a run
+that is killed leaves the old one or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class Folder:
+    """A folder by the path or URL that Spark would take."""
+
+    def __init__(self, spark: Any, root: str) -> None:
+        self._spark = spark
+        self._jvm = spark._jvm
+        self._configuration = spark._jsc.hadoopConfiguration()
+        self.root = root.rstrip("/") or "/"
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def exists(self, name: str | None = None) -> bool:
+        path = self._path(name)
+        return bool(path.getFileSystem(self._configuration).exists(path))
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        if not self.exists(name):
+            return None
+        path = self._path(name)
+        stream = path.getFileSystem(self._configuration).open(path)
+        try:
+            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
+        draft, final = self._path(f".{name}.draft"), self._path(name)
+        stream = draft.getFileSystem(self._configuration).create(draft, True)
+        try:
+            stream.write(bytearray(json.dumps(value).encode()))
+        finally:
+            stream.close()
+        place = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(final.toUri(), self._configuration)
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        how = self._spark._sc._gateway.new_array(rename, 1)
+        how[0] = rename.OVERWRITE
+        place.rename(draft, final, how)
+
+    def parquet_files(self, name: str) -> list[tuple[str, int]]:
+        """The files of a table that Spark wrote and their rows, in the order of their names, which is the order of
+        the tasks that wrote them."""
+        table = self._spark.read.parquet(self.path(name))
+        counted = table.selectExpr("_metadata.file_path as path").groupBy("path").count().collect()
+        return sorted((str(row[0]), int(row[1])) for row in counted)
+
+    def _path(self, name: str | None) -> Any:
+        path = self._jvm.org.apache.hadoop.fs.Path(self.root if name is None else self.path(name))
+        return path.getFileSystem(self._configuration).makeQualified(path)

@@ -1,0 +1,75 @@
+"""`arrowmq pipeline …` as a process of its own, which can be killed with all that it has started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+class PipelineCommand:
+    """The real command in a session of its own: driver, Java and Python workers are found by that."""
+
+    def __init__(self, folder: Path, *arguments: str, cwd: Path | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.out, self.err = folder / "out.txt", folder / "err.txt"
+        command = [sys.executable, "-c", "from arrowmq.cli import main; main()", "pipeline", *arguments]
+        with self.out.open("w") as out, self.err.open("w") as err:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, cwd=cwd
+            )
+
+    def kill_when(self, condition: Callable[[], bool], *, delay_s: float = 0.0, timeout_s: float = 240) -> bool:
+        """Waits for the condition, then kills everything; whether it came to that before the command ended."""
+        pause = threading.Event()
+        deadline = time.monotonic() + timeout_s
+        while self.process.poll() is None and not condition():
+            assert time.monotonic() < deadline, f"never came to the point: {self.err.read_text()[-2000:]}"
+            pause.wait(0.005)
+        if delay_s:
+            pause.wait(delay_s)
+        was_running = self.process.poll() is None
+        self.kill()
+        return was_running
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the session, again until none is left: Java may just be starting another."""
+        while members := _session_members(self.process.pid):
+            for pid in members:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            self.process.wait(30)
+
+    def finish(self, timeout_s: float = 300) -> str:
+        """What a command that succeeds has printed."""
+        try:
+            code = self.process.wait(timeout_s)
+        finally:
+            self.kill()
+        assert 0 == code, f"ended with {code}: {self.out.read_text()[-1000:]} {self.err.read_text()[-3000:]}"
+        return self.out.read_text()
+
+
+def run(folder: Path, *arguments: str) -> str:
+    return PipelineCommand(folder, *arguments).finish()
+
+
+def _session_members(session: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        if int(after_name[3]) == session and after_name[0] != "Z":
+            found.append(int(entry.name))
+    return found
