@@ -5,7 +5,7 @@
  *   loadgen latency HOST PORT TOPIC RATE SIZE SECONDS
  *
  * `send` ends after SECONDS or COUNT messages, whichever comes first (0: no limit). `pull` reads COUNT messages from the
- * start of each queue, one connection a queue. `latency` sends at a steady rate and consumes by long polling; a message
+ * start of each queue, one connection a queue with four pulls under way. `latency` sends at a steady rate and consumes by long polling; a message
  * carries the time it was due, so a late sender counts against the broker as a user would. One line of JSON is printed.
  * With LOADGEN_TOPICS=N in the environment `send` goes to TOPIC-0 … TOPIC-(N-1) in turn, then to the next queue of each. */
 #define _GNU_SOURCE
@@ -298,17 +298,28 @@ static int run_send(char **a) {
     return failed > 0 && answered == 0;
 }
 
-static int pull_most;
+static int pull_most, pull_inflight = 4;
 static int64_t pull_end;
 static int pulling;
+/* The next pull of a queue; several are under way on a connection, each for the messages behind the one before. */
+static void pull_on(struct connection *connection) {
+    if (connection->offset >= pull_end) return;
+    add_pull(connection, pull_most, 0);
+    connection->offset += pull_most;
+    pulling++;
+}
 static void on_pulled(struct connection *connection, const uint8_t *response, size_t header, size_t length) {
     int code = code_of(response, header);
     const uint8_t *at = response + 4 + header, *end = response + length;
     if (code != 0) { fprintf(stderr, "pull: code %d %.*s\n", code, (int)header, response + 4); exit(1); }
-    for (; at + 4 <= end; at += big32(at)) answered++;
-    connection->offset = field_of(response, header, "nextBeginOffset");
-    if (connection->offset < pull_end) add_pull(connection, pull_most, 0), flush(connection);
-    else pulling--;
+    int count = 0;
+    for (; at + 4 <= end; at += big32(at)) count++;
+    if (count != pull_most && field_of(response, header, "nextBeginOffset") < pull_end) {
+        fprintf(stderr, "pull: %d messages instead of %d\n", count, pull_most);
+        exit(1);
+    }
+    answered += count, pulling--;
+    pull_on(connection);
 }
 
 static int run_pull(char **a) {
@@ -321,15 +332,14 @@ static int run_pull(char **a) {
     for (int i = 0; i < queues; i++) {
         struct connection *connection = connect_to(a[2], atoi(a[3]));
         connection->queue = i;
-        add_pull(connection, pull_most, 0);
+        for (int k = 0; k < pull_inflight; k++) pull_on(connection);
         flush(connection);
         watch(poll, connection, EPOLL_CTL_ADD);
-        pulling++;
     }
     while (pulling > 0) {
         int ready = epoll_wait(poll, events, 256, 10000);
         if (ready <= 0) { fprintf(stderr, "no answer for 10 s\n"); return 1; }
-        for (int i = 0; i < ready; i++) receive(events[i].data.ptr, on_pulled);
+        for (int i = 0; i < ready; i++) receive(events[i].data.ptr, on_pulled), flush(events[i].data.ptr);
     }
     result("pulled", (now_ns() - start) / 1e9);
     return 0;
