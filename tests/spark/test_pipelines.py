@@ -145,40 +145,36 @@ def test_an_audit_finds_damage_gaps_and_duplicates(spark: Any, server: Server, g
         pipelines.audit(spark, stores=[str(clean), f"{clean}/commitlog"])
 
 
-def test_latencies_come_out_of_the_trace_topic(spark: Any, server: Server, tmp_path: Path) -> None:
+def trace_records(server: Server, topic: str) -> None:
+    """Twenty messages sent, delivered after 50 ms and consumed in 30, as RocketMQ's clients write it."""
+
     def record(*fields: object) -> str:
         return "\x01".join(map(str, fields)) + "\x02"
 
     text = ""
     for number in range(20):
-        text += record(
-            "Pub",
-            1_700_000_000_000 + number,
-            "r",
-            "pg",
-            "Traced",
-            f"m{number}",
-            "t",
-            "k",
-            "h:1",
-            100,
-            5,
-            0,
-            f"o{number}",
-            "true",
-        )
-        text += record("SubBefore", 1_700_000_000_050 + number, "r", "cg", f"q{number}", f"m{number}", 0, "k")
-        text += record("SubAfter", f"q{number}", f"m{number}", 30, "true", "k", 0, 1_700_000_000_080, "cg")
+        at, ids = 1_700_000_000_000 + number, f"m{number}"
+        text += record("Pub", at, "r", "pg", "Traced", ids, "t", "k", "h:1", 100, 5, 0, f"o{number}", "true")
+        text += record("SubBefore", at + 50, "r", "cg", f"q{number}", ids, 0, "k")
+        text += record("SubAfter", f"q{number}", ids, 30, "true", "k", 0, at + 80, "cg")
+    text += record("Pub", "not a number")
     cluster = connect(server)
-    queue = MessageQueue("TraceTopic", "broker-a", 0)
+    queue = MessageQueue(topic, "broker-a", 0)
     Sender(cluster, "tests", {}).send([Outgoing(queue, text.encode(), {"UNIQ_KEY": "T"})])
+    cluster.close()
+
+
+def test_latencies_come_out_of_the_trace_topic(spark: Any, server: Server, tmp_path: Path) -> None:
+    trace_records(server, "TraceTopic")
     found = pipelines.trace(
         spark, namesrv=server.namesrv, trace_topic="TraceTopic", report=str(tmp_path / "trace.html")
     )
-    assert (20, 20, 0) == (found.sends, found.deliveries, found.failures)
+    assert (20, 20, 0, 1) == (found.sends, found.deliveries, found.failures, found.unreadable)
     assert [5, 5, 5] == found.by_topic[0].send
     assert (50, 30) == (found.by_group[0].waited[0], found.by_group[0].consumed[0])
-    assert "Traced" in (tmp_path / "trace.html").read_text()
+    page = (tmp_path / "trace.html").read_text()
+    assert "Traced" in page
+    assert "records not understood" in page
 
 
 def test_a_project_is_written_once_and_is_python(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
-from arrowmq.spark.pipelines.report import Report, bar_chart, line_chart, size_text
+from arrowmq.spark.pipelines.report import Report, bar_chart, by_time, line_chart, size_text
 
 
 def test_charts_are_well_formed_and_say_their_values() -> None:
@@ -38,3 +40,28 @@ def test_a_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 def test_sizes_read_well() -> None:
     assert ["0 bytes", "1.0 KiB", "1.5 MiB", "2.0 TiB"] == [size_text(n) for n in (0, 1024, 1.5 * 1024**2, 2 * 1024**4)]
+
+
+def test_hours_without_messages_are_drawn_and_many_hours_become_days() -> None:
+    start = datetime(2026, 11, 15, 7)
+    assert [("11-15 07h", 3), ("11-15 08h", 0), ("11-15 09h", 4)] == by_time({start: 3, start + timedelta(hours=2): 4})
+    days = by_time({start + timedelta(hours=hour): 1 for hour in range(24 * 200)})
+    assert (90, ("2027-06-03", 7)) == (len(days), days[-1])
+    assert [] == by_time({})
+
+
+def test_a_chart_has_round_numbers_at_its_axis_and_nothing_at_its_edge() -> None:
+    chart = bar_chart([(f"11-15 {hour:02d}h", 3733.0 * hour) for hour in range(24)], "messages")
+    assert ["0", "20 k", "40 k", "60 k", "80 k"] == re.findall(r">([\d k]+)</text>", bar_chart([("a", 77_000.0)], "x"))
+    for place in re.findall(r'<text class="x[^"]*" x="([\d.]+)"', chart):
+        assert float(place) < 735
+
+
+def test_numbers_stand_on_the_right_and_a_long_list_says_how_long_it_is() -> None:
+    page = Report("t", "a")
+    page.table(["name", "n", "size"], [("x", 1, "2.0 KiB"), ("y", None, "7 bytes")], of=12)
+    page.ranking([("a <long> name", 10.0, "10"), ("b", 0.0, "0")])
+    text = page.text()
+    assert 4 == text.count('<td class="n">')
+    assert "the first 2 of 12" in text
+    assert "a &lt;long&gt; name" in text

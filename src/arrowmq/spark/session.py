@@ -151,6 +151,6 @@ def _delta_version() -> str:
     try:
         installed = version("delta-spark")
     except PackageNotFoundError:
-        raise ValueError("writing Delta tables needs the package delta-spark: pip install 'arrowmq[spark]'") from None
+        raise ValueError("writing Delta tables needs the package delta-spark: pip install 'arrowmq[delta]'") from None
     # The Python package 4.4.1 was published without Java artifacts of that number; 4.4.0 has them.
     return "4.4.0" if installed == "4.4.1" else installed

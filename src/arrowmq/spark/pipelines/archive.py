@@ -131,7 +131,7 @@ def archive_report(spark: Any, path: str, table_format: str) -> Report:
             ("messages", f"{sum(rows for rows, _ in by_topic.values()):,}", False),
             ("in the store", size_text(sum(size for _, size in by_topic.values())), False),
             ("topics", f"{len(by_topic):,}", False),
-            ("hours", f"{len(by_hour):,}", False),
+            ("hours with messages", f"{len(by_hour):,}", False),
         ]
     )
     page.heading("Messages by time of storing")

@@ -109,4 +109,4 @@ def _faults(page: Report, result: Audited) -> None:
 
 
 def _moment(value: object) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%S}"
+    return f"{value:%Y-%m-%d %H:%M}"

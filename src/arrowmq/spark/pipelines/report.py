@@ -6,13 +6,16 @@ its value when the pointer rests on it.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from html import escape
 from pathlib import Path
 
-WIDTH, HEIGHT = 760, 240
-LEFT, BOTTOM, TOP = 64, 36, 12
+WIDTH, HEIGHT = 760, 260
+LEFT, BOTTOM, TOP = 64, 36, 32
+WIDEST_BAR = 64.0
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6878; --line: #d9dee6; --back: #fff; --card: #f5f7fa;
@@ -23,15 +26,17 @@ body { margin: 0 auto; max-width: 960px; padding: 32px 24px 64px; background: va
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 10px; }
 .about { color: var(--soft); margin: 0 0 24px; overflow-wrap: anywhere; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(160px, 1fr)); gap: 12px; }
 .tile { background: var(--card); border-radius: 8px; padding: 12px 16px; }
-.tile b { display: block; font-size: 22px; font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); }
+.tile b { display: block; font-size: 21px; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.tile span { color: var(--soft); }
 .tile.bad b { color: var(--bad); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; } .n { text-align: right; white-space: nowrap; }
-td { min-width: 5em; max-width: 28em; overflow-wrap: anywhere; } td.n { min-width: 0; }
+td { min-width: 5em; max-width: 28em; overflow-wrap: anywhere; } td:first-child { min-width: 10em; }
+td.n { min-width: 0; } td.t { white-space: nowrap; }
 .rank { display: grid; grid-template-columns: minmax(6em, max-content) 1fr max-content; gap: 6px 12px;
   align-items: center; font-size: 14px; }
 .rank .name { max-width: 24em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -75,7 +80,11 @@ class Report:
             self._parts.append(f'<p class="none">{escape(empty)}</p>')
             return
         is_number = [all(_is_number(row[column]) for row in rows) for column in range(len(names))]
-        kinds = [' class="n"' if number else "" for number in is_number]
+        is_time = [all(_is_time(row[column]) for row in rows) for column in range(len(names))]
+        kinds = [
+            ' class="n"' if number else ' class="t"' if time else ""
+            for number, time in zip(is_number, is_time, strict=True)
+        ]
         head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(names, kinds, strict=True))
         body = "".join(
             "<tr>"
@@ -146,6 +155,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, str) and value.endswith((" bytes", "iB")) and value[0].isdigit()
 
 
+def _is_time(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", value) is not None
+
+
 def by_time(hours: dict[datetime, int]) -> list[tuple[str, float]]:
     """Counts by hour as bars without holes; by day where there are more hours than a chart can show."""
     if not hours:
@@ -179,8 +192,9 @@ def size_text(count: float) -> str:
 def bar_chart(values: Sequence[tuple[str, float]], unit: str) -> str:
     if not values:
         return '<p class="none">nothing to draw</p>'
-    most = max((value for _, value in values), default=0) or 1
+    most = _ceiling(max(value for _, value in values))
     room = (WIDTH - LEFT - 8) / len(values)
+    width = min(WIDEST_BAR, max(1.0, room * 0.8))
     parts = [_frame(most, unit)]
     every = max(1, -(-len(values) // 12))
     for number, (name, value) in enumerate(values):
@@ -188,7 +202,7 @@ def bar_chart(values: Sequence[tuple[str, float]], unit: str) -> str:
         x, y = LEFT + number * room, HEIGHT - BOTTOM - height
         title = f"<title>{escape(name)}: {escape(shown(value))} {escape(unit)}</title>"
         parts.append(
-            f'<rect class="bar" x="{x + room * 0.1:.1f}" y="{y:.1f}" width="{max(1.0, room * 0.8):.1f}" '
+            f'<rect class="bar" x="{x + (room - width) / 2:.1f}" y="{y:.1f}" width="{width:.1f}" '
             f'height="{max(0.5, height):.1f}" rx="2">{title}</rect>'
         )
         if number % every == 0:
@@ -201,7 +215,7 @@ def line_chart(series: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: 
     points = max((len(values) for _, values in series), default=0)
     if points == 0:
         return '<p class="none">nothing to draw</p>'
-    most = max((value for _, values in series for _, value in values), default=0) or 1
+    most = _ceiling(max((value for _, values in series for _, value in values), default=0))
     parts = [_frame(most, unit)]
     step = (WIDTH - LEFT - 16) / max(1, points - 1)
     for number, (name, values) in enumerate(series):
@@ -214,7 +228,7 @@ def line_chart(series: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: 
         for (x, y), (label, value) in zip(places, values, strict=True):
             title = f"<title>{escape(name)}, {escape(label)}: {escape(shown(value))} {escape(unit)}</title>"
             parts.append(f'<circle class="k{number % 3}" cx="{x:.1f}" cy="{y:.1f}" r="3">{title}</circle>')
-        parts.append(f'<text class="k{number % 3}" x="{LEFT + 8 + 90 * number}" y="{TOP + 10}">{escape(name)}</text>')
+        parts.append(f'<text class="k{number % 3}" x="{LEFT + 70 + 110 * number}" y="14">● {escape(name)}</text>')
     longest = max(series, key=lambda item: len(item[1]))[1]
     every = max(1, -(-points // 8))
     for index, (label, _) in enumerate(longest):
@@ -226,7 +240,17 @@ def line_chart(series: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: 
 def _label(text: str, x: float, number: int) -> str:
     """Below the axis; on a narrow screen only every third stays."""
     kind = "x x0" if number % 3 == 0 else "x"
+    if x > WIDTH - 26:
+        return ""  # it would be cut off
     return f'<text class="{kind}" x="{x:.1f}" y="{HEIGHT - 14}" text-anchor="middle">{escape(text)}</text>'
+
+
+def _ceiling(most: float) -> float:
+    """The next number above that a quarter of reads well: 1, 2, 4, 6, 8 or 10 times a power of ten."""
+    if most <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= most)
 
 
 def _frame(most: float, unit: str) -> str:
@@ -235,7 +259,7 @@ def _frame(most: float, unit: str) -> str:
         y = HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * part / 4
         lines.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>')
         lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(_short(most * part / 4))}</text>')
-    lines.append(f'<text x="{LEFT - 6}" y="{HEIGHT - 14}" text-anchor="end">{escape(unit)}</text>')
+    lines.append(f'<text x="{LEFT}" y="14">{escape(unit)}</text>')
     return "".join(lines)
 
 
