@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -62,6 +63,8 @@ async def test_open_transactions_are_counted_by_topic_whenever_they_end(node: An
     assert (counts.committed["orders"], counts.rolled_back["orders"]) == (1, 1)
     assert counts.latency["orders"].counts[0] == 1
     await node.restart()
+    kept = json.loads((node.root / "config" / "transactionMetrics").read_text())
+    assert kept["transactionCount"]["orders"]["count"] == 1
     assert transactions(node).counts.open_by_topic() == {"orders": 1}
     await end(node, third, COMMIT)
     assert transactions(node).counts.open_by_topic() == {"orders": 0}

@@ -23,6 +23,7 @@ from arrowmq.broker.transaction_log import HALF_QUEUE, End, NotStored, Transacti
 from arrowmq.clock import Clock
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.store import MessageStore, Put, PutStatus
+from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import EndTransaction, ResumeCheckHalfMessage, SendMessage
@@ -81,6 +82,9 @@ class TransactionService:
 
     def load(self) -> None:
         self.transactions.load(was_clean=self.was_clean())
+
+    def persist(self) -> None:
+        self.counts.persist(JsonConfigFile(self.store.root / "config" / "transactionMetrics"), self.clock.now_ms())
 
     # The beginning
 
