@@ -1,4 +1,4 @@
-"""`arrowmq pipeline …` as a process of its own, which can be killed with all that it has started."""
+"""Commands over Spark as processes of their own, which can be killed with all that they have started."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+ARROWMQ = (sys.executable, "-c", "from arrowmq.cli import main; main()")
 
-class PipelineCommand:
-    """The real command in a session of its own: driver, Java and Python workers are found by that."""
 
-    def __init__(self, folder: Path, *arguments: str, cwd: Path | None = None) -> None:
+class Running:
+    """A command in a session of its own: driver, Java and Python workers are found by that."""
+
+    def __init__(self, folder: Path, *command: str, cwd: Path | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.out, self.err = folder / "out.txt", folder / "err.txt"
-        command = [sys.executable, "-c", "from arrowmq.cli import main; main()", "pipeline", *arguments]
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, cwd=cwd
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                cwd=cwd,
+                env=environment,
             )
 
     def kill_when(self, condition: Callable[[], bool], *, delay_s: float = 0.0, timeout_s: float = 240) -> bool:
@@ -57,8 +65,9 @@ class PipelineCommand:
         return self.out.read_text()
 
 
-def run(folder: Path, *arguments: str) -> str:
-    return PipelineCommand(folder, *arguments).finish()
+def pipeline(folder: Path, *arguments: str) -> Running:
+    """`arrowmq pipeline …`"""
+    return Running(folder, *ARROWMQ, "pipeline", *arguments)
 
 
 def _session_members(session: int) -> list[int]:

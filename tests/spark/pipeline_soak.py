@@ -18,15 +18,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import pyarrow.parquet as pq  # noqa: E402
-from commands import PipelineCommand, run  # noqa: E402
+from commands import Running, pipeline  # noqa: E402
 from live import Server  # noqa: E402
 
 from arrowmq.spark.cluster import Cluster, Connection  # noqa: E402
+from arrowmq.spark.pipelines.project import CATALOG  # noqa: E402
 from arrowmq.spark.pull import Subscription, read_range  # noqa: E402
 from arrowmq.spark.ranges import OffsetRange  # noqa: E402
 from arrowmq.spark.send import Outgoing, Sender  # noqa: E402
@@ -36,7 +38,6 @@ from arrowmq.wire.record import Record, decode_records  # noqa: E402
 
 # Half messages of a killed run are asked about soon, so that a late answer would show.
 SETTINGS = ("transactionTimeOut=1000", "transactionCheckInterval=1000")
-LAKE_READER = ("--conf", "spark.sql.shuffle.partitions=2")
 
 
 def fill(namesrv: str, topic: str, count: int, **properties: str) -> None:
@@ -83,8 +84,8 @@ def table_files(data: Path, table_format: str) -> Iterator[Path]:
                     yield data / added["path"].replace("%25", "%").replace("%20", " ")
 
 
-def rows_of(data: Path, table_format: str, *columns: str) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = []
+def rows_of(data: Path, table_format: str, *columns: str) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
     for path in table_files(data, table_format):
         table = pq.ParquetFile(path).read(columns=list(columns))
         found += zip(*(table.column(name).to_pylist() for name in columns), strict=True)
@@ -93,6 +94,9 @@ def rows_of(data: Path, table_format: str, *columns: str) -> list[tuple[object, 
 
 def has(folder: Path, pattern: str, count: int) -> Callable[[], bool]:
     return lambda: sum(1 for path in folder.glob(pattern) if not path.name.startswith(".")) >= count
+
+
+Points = list[tuple[str, Callable[[], bool]]]
 
 
 class Soak:
@@ -105,16 +109,18 @@ class Soak:
         self.seed = seed
         self.kills = 0
 
-    def killed(self, name: str, points: list[tuple[str, Callable[[], bool]]], *arguments: str) -> str:
-        """Kills the command at one or two of the points, then lets it end; what it printed."""
+    def killed(self, name: str, points: Points, *arguments: str) -> str:
+        return self.killed_running(name, points, lambda: pipeline(self.folder / name, *arguments))
+
+    def killed_running(self, name: str, points: Points, start: Callable[[], Running]) -> str:
+        """Kills a command at one or two of the points, then lets it end; what it printed."""
         for _ in range(self.chance.choice((1, 2))):
             point, condition = self.chance.choice(points)
             delay_s = self.chance.choice((0.0, 0.0, self.chance.uniform(0.0, 0.6)))
-            command = PipelineCommand(self.folder / name, *arguments)
-            was_running = command.kill_when(condition, delay_s=delay_s)
+            was_running = start().kill_when(condition, delay_s=delay_s)
             self.kills += was_running
             print(f"    {name}: {'killed' if was_running else 'ended'} at {point} + {delay_s:.2f} s", flush=True)
-        return run(self.folder / name, *arguments)
+        return start().finish()
 
     def archive(self, table_format: str = "parquet") -> str | None:
         topics = [f"Archive{table_format}{self.seed}x{number}" for number in range(2)]
@@ -139,7 +145,7 @@ class Soak:
         arguments += ["--max-per-batch", "600", "--format", table_format, "--report", str(self.folder / "archive.html")]
         self.killed(f"archive-{table_format}", points, *arguments)
         expected = Counter(f"{topic} {number}" for topic in topics for number in range(1500))
-        found = Counter(bytes(body).decode() for (body,) in rows_of(lake / "data", table_format, "body"))  # type: ignore[call-overload]
+        found = Counter(bytes(body).decode() for (body,) in rows_of(lake / "data", table_format, "body"))
         if ">3,000<" not in (self.folder / "archive.html").read_text():
             return "the report does not say 3,000 messages"
         return differences(expected, found)
@@ -153,20 +159,12 @@ class Soak:
         work = self.folder / "replay-work"
         lake = self.folder / "replay-lake"
         if self.seed % 2:
-            run(
-                self.folder / "replay-archive",
-                "archive",
-                "-n",
-                self.server.namesrv,
-                "--topics",
-                source,
-                "--to",
-                str(lake),
-            )
+            fill_lake = ("archive", "-n", self.server.namesrv, "--topics", source, "--to", str(lake))
+            pipeline(self.folder / "replay-archive", *fill_lake).finish()
             origin = ["--archive", str(lake)]
         else:
             origin = ["--store", str(self.server.store), "--from-topic", source]
-        points: list[tuple[str, Callable[[], bool]]] = [
+        points: Points = [
             ("staging", has(work, "staged/**/*.parquet", 1)),
             ("staged", has(work, "staged/_SUCCESS", 1)),
             ("chosen", has(work, "selection.json", 1)),
@@ -219,6 +217,27 @@ class Soak:
             return f"found {found['messages']} of 500 records, sound: {found['isSound']}"
         return None
 
+    def project(self) -> str | None:
+        """`init`, and the project's own runs with spark-pipelines: the second goes on where the first was killed."""
+        topic = f"Project{self.seed}"
+        fill(self.server.namesrv, topic, 700)
+        root = self.folder / "project"
+        pipeline(self.folder / "init", "init", str(root), "-n", self.server.namesrv, "--topic", topic).finish()
+        checkpoints = root / "storage" / "_checkpoints"
+        points = [
+            ("batch planned", has(checkpoints, "**/offsets/*", 1)),
+            ("batch committed", has(checkpoints, "**/commits/*", 1)),
+        ]
+        command = [str(Path(sys.executable).parent / "spark-pipelines"), "run", *CATALOG.split()]
+        command += ["--conf", "spark.ui.enabled=false"]
+        self.killed_running("spark-pipelines", points, lambda: Running(self.folder / "run", *command, cwd=root))
+        fill(self.server.namesrv, topic, 100)
+        Running(self.folder / "run", *command, cwd=root).finish()
+        table = root / "spark-warehouse" / topic.lower()
+        found = Counter(bytes(body).decode() for (body,) in rows_of(table, "parquet", "body"))
+        expected = Counter(f"{topic} {number}" for number in range(700))
+        return differences(expected + Counter(f"{topic} {number}" for number in range(100)), found)
+
 
 def pieces_sent(work: Path, count: int) -> Callable[[], bool]:
     def is_reached() -> bool:
@@ -240,7 +259,7 @@ def differences(expected: Counter[str], found: Counter[str]) -> str | None:
     )
 
 
-SCENES = ("archive", "delta", "replay", "dead_letters", "audit")
+SCENES = ("archive", "delta", "replay", "dead_letters", "audit", "project")
 
 
 def main() -> None:
