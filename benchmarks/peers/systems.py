@@ -1,7 +1,7 @@
 """The peers: each started in a fresh folder, each driven by its own best client, each counted by its own CPU time.
 
-All keep messages in files and leave forcing them to the system, or do so every second: ArrowMQ and Apache RocketMQ under
-ASYNC_FLUSH, Kafka as it comes, JetStream with file storage, Redis with an append-only file forced every second.
+All keep messages in files and leave forcing them to the system, or do so now and then: ArrowMQ and Apache RocketMQ
+under ASYNC_FLUSH, Kafka as it comes, JetStream with file storage, Redis with an append-only file forced every second.
 """
 
 from __future__ import annotations
