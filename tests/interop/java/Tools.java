@@ -4,10 +4,15 @@ import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
+import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
@@ -72,8 +77,19 @@ final class Tools {
         throw new IllegalArgumentException("the admin client has no such method: " + command.text("method"));
     }
 
+    /** JSON as the method wants it: a message is found by its id, settings are read as the dashboard's forms fill them. */
     @SuppressWarnings("unchecked")
-    static Object fitted(Object given, Class<?> type) {
+    static Object fitted(Object given, Class<?> type) throws Exception {
+        if (type == MessageExt.class) {
+            Map<String, Object> message = (Map<String, Object>) given;
+            return Asking.shared().viewMessage((String) message.get("topic"), (String) message.get("id"));
+        }
+        if (type == Set.class) {
+            return new LinkedHashSet<>((List<Object>) given);
+        }
+        if (type == TopicConfig.class || type == SubscriptionGroupConfig.class) {
+            return RemotingSerializable.fromJson(RemotingSerializable.toJson(given, false), type);
+        }
         if (type == MessageQueue.class) {
             Map<String, Object> queue = (Map<String, Object>) given;
             return new MessageQueue((String) queue.get("topic"), (String) queue.get("broker"), ((Number) queue.get("queue")).intValue());

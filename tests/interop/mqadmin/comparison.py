@@ -56,7 +56,7 @@ def compare(apache: list[Said], arrowmq: list[Said]) -> Comparison:
             said, answered = theirs.fields.get(name), ours.fields.get(name)
             if said != answered:
                 differs = True
-                reason = next((one for one in DIFFERENCES if one.covers(step, name, answered)), None)
+                reason = next((one for one in DIFFERENCES if one.covers(step, name, said, answered)), None)
                 comparison.found.append(Found(step, name, said, answered, reason))
         if not differs:
             comparison.equal.append(step)

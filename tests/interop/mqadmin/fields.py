@@ -56,6 +56,25 @@ def table(text: str) -> Fields:
     return fields | lines("\n".join(rest))
 
 
+def keyed(text: str) -> Fields:
+    """Rows below a line of #headers, each field named after the row's names (its cells that are no numbers)."""
+    fields: Fields = {}
+    headers: list[str] = []
+    for line in _meaningful(text):
+        if line.lstrip().startswith("#"):
+            headers = [name.strip() for name in re.findall(r"#([^#]+)", line)]
+            fields["headers"] = " | ".join(headers)
+            continue
+        cells = line.split()
+        names = [cell for cell in cells if not re.fullmatch(r"[\d.]+", cell)]
+        numbers = [cell for cell in cells if re.fullmatch(r"[\d.]+", cell)]
+        for header, number in zip(
+            [name for name in headers if name not in ("Topic", "Consumer Group")], numbers, strict=False
+        ):
+            fields[f"{' '.join(names)}: {header}"] = number
+    return fields
+
+
 def document(text: str) -> Fields:
     """JSON, flattened: every leaf by its path."""
     start = min((place for place in (text.find("{"), text.find("[")) if place >= 0), default=-1)

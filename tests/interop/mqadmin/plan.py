@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mqadmin.fields import Fields, document, lines, pairs, table, unordered
+from mqadmin.fields import Fields, document, keyed, lines, pairs, table, unordered
 
 TOPIC, GROUP, PRODUCER_GROUP = "Orders", "Billing", "Shop"
 PAST_GROUP = "Archive"  # consumed once, and is offline
@@ -72,9 +72,10 @@ _ON_TOPICS = (
     Step("updateTopicPerm", "-c DefaultCluster -t Made -p 6", label="of a cluster"),
     Step("updateTopicList", "-b {broker} -f {folder}/topics.json", given=("topics.json", _TOPIC_LIST)),
     Step("topicRoute", "-t ListedB", read=document, label="of a listed topic", routed="ListedB"),
-    Step("updateOrderConf", f"-m put -t {TOPIC} -v broker-a:4"),
-    Step("updateOrderConf", f"-m get -t {TOPIC}", label="get"),
-    Step("updateOrderConf", f"-m delete -t {TOPIC}", label="delete"),
+    # Of a topic that has the flag already: whether a broker registers before the list is shorter again is chance.
+    Step("updateOrderConf", "-m put -t MadeInOrder -v broker-a:4"),
+    Step("updateOrderConf", "-m get -t MadeInOrder", label="get"),
+    Step("updateOrderConf", "-m delete -t MadeInOrder", label="delete"),
     Step("deleteTopic", "-c DefaultCluster -t Made"),
     Step("deleteTopic", "-c DefaultCluster -t NeverMade", label="unknown"),
 )
@@ -133,8 +134,8 @@ _ON_GROUPS = (
     Step("producerConnection", f"-g Nobody -t {TOPIC}", label="unknown"),
     Step("producer", "-b {broker}", read=unordered),
     Step("brokerConsumeStats", "-b {broker}", read=unordered),
-    Step("statsAll", f"-t {TOPIC}"),
-    Step("statsAll", "-a", read=unordered, label="of active topics"),
+    Step("statsAll", f"-t {TOPIC}", read=keyed),
+    Step("statsAll", "-a", read=keyed, label="of active topics"),
     Step("startMonitoring", limit_ms=3000),
 )
 
@@ -195,6 +196,10 @@ _ON_NAMESRV = (
 
 _QUEUE = {"topic": TOPIC, "broker": "broker-a", "queue": 1}
 
+_MADE_TOPIC = {"topicName": "Dashed", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "order": False}
+_MADE_GROUP = {"groupName": "Dashed", "retryQueueNums": 2, "retryMaxTimes": 5, "brokerId": 0}
+_FAR_FUTURE_MS = 4_000_000_000_000
+
 # The dashboard's pages: cluster, topic, consumer, producer, message, and its collector of statistics.
 CALLS = (
     Call("examineBrokerClusterInfo"),
@@ -231,7 +236,35 @@ CALLS = (
     Call("earliestMsgStoreTime", (_QUEUE,)),
     Call("viewMessage", (TOPIC, "{id}")),
     Call("consumeMessageDirectly", (GROUP, "{client}", TOPIC, "{offset_id}")),
+    Call("queryMessage", (TOPIC, "order-1", 64, 0, _FAR_FUTURE_MS)),
+    Call("queryMessage", (TOPIC, "nobody", 64, 0, _FAR_FUTURE_MS)),
+    Call("messageTrackDetail", ({"topic": TOPIC, "id": "{offset_id}"},)),
+    Call("getBrokerConfig", ("{broker}",)),
+    Call("createAndUpdateTopicConfig", ("{broker}", _MADE_TOPIC)),
+    Call("examineTopicConfig", ("{broker}", "Dashed")),
+    Call("createAndUpdateSubscriptionGroupConfig", ("{broker}", _MADE_GROUP)),
+    Call("examineSubscriptionGroupConfig", ("{broker}", "Dashed")),
+    Call("examineConsumeStats", ("Dashed",)),
+    Call("deleteSubscriptionGroup", ("{broker}", "Dashed", True)),
+    Call("examineSubscriptionGroupConfig", ("{broker}", "Dashed")),
+    Call("deleteTopicInBroker", (["{broker}"], "Dashed")),
+    Call("deleteTopicInNameServer", (["{namesrv}"], "Dashed")),
+    Call("examineTopicRouteInfo", ("Dashed",)),
+    Call("resetOffsetByTimestamp", (TOPIC, PAST_GROUP, _FAR_FUTURE_MS, True)),
+    Call("resetOffsetByTimestampOld", (PAST_GROUP, TOPIC, _FAR_FUTURE_MS, True)),
 )
+
+# Every method of the admin client that the dashboard's services call (rocketmq-dashboard, July 2026)
+DASHBOARD = {
+    "examineBrokerClusterInfo", "examineConsumerConnectionInfo", "viewMessage", "queryTopicConsumeByWho",
+    "examineTopicRouteInfo", "examineConsumeStats", "deleteTopicInBroker", "viewBrokerStatsData", "queryMessage",
+    "listAcl", "getUser", "getConsumerRunningInfo", "fetchBrokerRuntimeStats", "fetchAllTopicList",
+    "deleteTopicInNameServer", "consumeMessageDirectly", "updateUser", "updateAcl", "resetOffsetByTimestampOld",
+    "resetOffsetByTimestamp", "messageTrackDetail", "listUser", "getBrokerConfig", "getAllTopicConfig",
+    "getAllSubscriptionGroup", "examineTopicStats", "examineTopicConfig", "examineSubscriptionGroupConfig",
+    "examineProducerConnectionInfo", "deleteUser", "deleteSubscriptionGroup", "deleteAcl", "createUser",
+    "createAndUpdateTopicConfig", "createAndUpdateSubscriptionGroupConfig", "createAcl",
+}  # fmt: skip
 
 STEPS = _ON_TOPICS + _ON_MESSAGES + _ON_GROUPS + _ON_OFFSETS + _ON_SERVERS + _ON_NAMESRV
 

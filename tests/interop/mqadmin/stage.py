@@ -71,6 +71,7 @@ class Stage:
         self._consume_once(PAST_GROUP)
         client = hand.do("listen", name="billing", group=GROUP, topic=TOPIC)
         self._consumed("billing", GROUP)
+        hand.do("holds", name="billing", topic=f"%RETRY%{GROUP}", count=1, timeout=60_000)
         names = {
             self.target.namesrv: "<namesrv>",
             self.target.broker: "<broker>",
@@ -121,10 +122,19 @@ class Stage:
         return [*map(self._call, calls), *map(self._run, steps)]
 
     def _call(self, call: Call) -> Said:
-        arguments = [one.format(**self._values) if isinstance(one, str) else one for one in call.arguments]
+        arguments = [self._filled(one) for one in call.arguments]
         told = str(self.hand.do("admin", method=call.method, arguments=arguments))
         fields = {self._mask(path): self._mask(value) for path, value in document(told).items()}
         return Said(call, fields, self._mask(told))
+
+    def _filled(self, argument: object) -> object:
+        if isinstance(argument, str):
+            return argument.format(**self._values)
+        if isinstance(argument, list):
+            return [self._filled(one) for one in argument]
+        if isinstance(argument, dict):
+            return {name: self._filled(one) for name, one in argument.items()}
+        return argument
 
     def _run(self, step: Step) -> Said:
         if step.routed:
