@@ -1,8 +1,8 @@
 """`python -m benchmarks.growth [--seconds S] [--systems NAME …]`: what more topics, connections and bytes cost.
 
 ArrowMQ and the Apache broker, one after the other in fresh folders, the same raw generator, the same queues; a table
-and a plot (SVG) of rate and broker CPU a message, and where ours grows steeper than Apache's. A broker serves all points of
-an axis, so that it is warm when they count. Under four minutes.
+and a plot (SVG) of rate and broker CPU a message, and where ours grows steeper than Apache's. A broker serves all
+points of an axis, so that it is warm when they count. Under four minutes.
 
 Ten thousand topics have two queues each here: with Apache's eight, 80,000 files, its broker maps more files than the
 kernel's default allows (vm.max_map_count 65,530), refuses messages and then stops answering. `--queues 8` has ArrowMQ

@@ -1,0 +1,193 @@
+"""`python -m benchmarks.pauses [--seconds S] [--stacks]`: the longest time the broker's loop was held up under load.
+
+Inside the broker's process a timer is due every millisecond; how late it comes is how long nothing else could be
+served. The load is 64 connections with 32 sends in flight each over small segments, so that flushes, new segments and
+index files come often; then the same beside readers of a backlog that was thrown out of the page cache, so that every
+read waits for the disk. A pause contains what one turn of the loop serves (up to 2,048 messages) and the time in which
+the machine let the generator run instead. `--stacks` writes where the loop was in pauses of more than 25 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TextIO
+
+from oracle.process import Server
+
+from benchmarks import loads, report, systems
+from benchmarks.__main__ import RESULTS, say
+from benchmarks.loads import QUEUES
+
+STEP_S = 0.001
+LONG_S = 0.025
+SEGMENT_BYTES = 128 << 20
+BACKLOG = 200_000
+
+
+class Watch:
+    """Runs in the broker's loop: how late the timer came, by phase."""
+
+    def __init__(self, target: Path, stacks: TextIO | None) -> None:
+        self.target = target
+        self.stacks = stacks
+        self.late: list[tuple[float, float]] = []
+        self.loop = asyncio.get_running_loop()
+        self.loop.add_signal_handler(signal.SIGUSR1, self.report)
+        self.last, self.used = time.perf_counter(), time.thread_time()
+        self.tick()
+
+    def tick(self) -> None:
+        now, used = time.perf_counter(), time.thread_time()
+        self.late.append((max(0.0, now - self.last - STEP_S), used - self.used))
+        self.last, self.used = now, used
+        if self.stacks is not None:
+            faulthandler.dump_traceback_later(LONG_S, file=self.stacks)
+        self.loop.call_later(STEP_S, self.tick)
+
+    def report(self) -> None:
+        """One line of figures since the last report."""
+        late, self.late = self.late, []
+        by_length = sorted(late)
+        count = len(by_length)
+        longest, cpu = by_length[-1] if by_length else (0.0, 0.0)
+        figures = {
+            "ticks": count,
+            "p50_ms": by_length[count // 2][0] * 1e3,
+            "p99_ms": by_length[count * 99 // 100][0] * 1e3,
+            "p999_ms": by_length[count * 999 // 1000][0] * 1e3,
+            "longest_ms": longest * 1e3,
+            "longest_cpu_ms": cpu * 1e3,
+        }
+        with self.target.open("a") as file:
+            file.write(json.dumps(figures) + "\n")
+
+
+def serve(target: Path, words: list[str]) -> None:
+    """`arrowmq server` with a watch in its loop."""
+    from arrowmq.cli import main as command
+    from arrowmq.server import Node
+
+    stacks = open(os.environ["PAUSE_STACKS"], "w") if "PAUSE_STACKS" in os.environ else None  # noqa: SIM115
+    start = Node.start
+
+    async def started(self: Node) -> None:
+        await start(self)
+        Watch(target, stacks)
+
+    Node.start = started  # type: ignore[method-assign]
+    sys.argv = ["arrowmq", *words]
+    command()
+
+
+class Watched(systems.ArrowMQ):
+    name = "watched"
+
+    def __init__(self, figures: Path, **config: Any) -> None:
+        self.figures = figures
+        super().__init__(**config)
+
+    def _broker(self) -> Server:
+        server = super()._broker()
+        words = server.command[server.command.index("server") :]
+        server.command = [sys.executable, "-m", "benchmarks.pauses", "--serve", str(self.figures), *words]
+        server._env["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parents[1]), server._env["PYTHONPATH"]))
+        return server
+
+    def reported(self) -> dict[str, float]:
+        """The figures since the last call."""
+        before = self.figures.read_text().count("\n") if self.figures.exists() else 0
+        os.kill(self.broker.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + 30
+        while not self.figures.exists() or self.figures.read_text().count("\n") == before:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the broker's loop did not report for 30 s")
+            time.sleep(0.05)
+        found: dict[str, float] = json.loads(self.figures.read_text().splitlines()[-1])
+        return found
+
+
+def evict(folder: Path) -> None:
+    """Throw the store's files out of the page cache; nobody may have them mapped."""
+    subprocess.run(["sync", "-f", str(folder)], check=True)
+    for path in (*folder.rglob("commitlog/*"), *folder.rglob("consumequeue/*/*/*")):
+        handle = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+
+
+def measure(system: Watched, seconds: float) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+
+    def keep(phase: str, rate: float) -> None:
+        found[phase] = {**system.reported(), "rate": rate}
+        say(f"{phase}: " + ", ".join(f"{name} {value:,.2f}" for name, value in found[phase].items()))
+
+    system.start()
+    with closing(system.asker()) as asker:
+        for topic in ("Backlog", "Load"):
+            asker.create_topic(topic, QUEUES)
+    time.sleep(2)
+    keep("at rest", 0)
+    loads.raw_send(system, "Load", seconds=1)
+    system.reported()
+    keep("sends", loads.raw_send(system, "Load", seconds=seconds)["rate"])
+    loads.raw_send(system, "Backlog", count=BACKLOG)
+    loads.raw_send(system, "Load", count=BACKLOG)  # what was written last is taken to be in memory
+    system.broker.stop()
+    evict(system.folder)
+    system.broker.start()
+    loads.raw_send(system, "Load", seconds=1)
+    system.reported()
+    pulled: dict[str, float] = {}
+    reader = threading.Thread(target=lambda: pulled.update(loads.raw_pull(system, "Backlog", BACKLOG)))
+    reader.start()
+    rate = loads.raw_send(system, "Load", connections=64, inflight=1, seconds=seconds)["rate"]
+    reader.join()
+    keep("sends beside reads from the disk", rate)
+    say(f"read {pulled['messages']:,.0f} messages at {pulled['rate']:,.0f} a second")
+    return found
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--serve"]:
+        serve(Path(sys.argv[2]), sys.argv[3:])
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pauses")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--stacks", action="store_true", help="write where the loop was in long pauses")
+    options = parser.parse_args()
+    RESULTS.mkdir(exist_ok=True)
+    if options.stacks:
+        os.environ["PAUSE_STACKS"] = str(RESULTS / "pauses-stacks.txt")
+    with tempfile.TemporaryDirectory() as folder:
+        system = Watched(Path(folder) / "figures", mappedFileSizeCommitLog=SEGMENT_BYTES)
+        try:
+            found = measure(system, options.seconds)
+        finally:
+            system.stop()
+    names = ("p50_ms", "p99_ms", "p999_ms", "longest_ms", "longest_cpu_ms")
+    lines = ["| load | messages/s | p50 ms | p99 ms | p99.9 ms | longest ms | CPU of the longest, ms |"]
+    lines.append("|---|---:|" + "---:|" * len(names))
+    for phase, figures in found.items():
+        lines.append(f"| {phase} | {figures['rate']:,.0f} | " + " | ".join(f"{figures[n]:.2f}" for n in names) + " |")
+    about = ", ".join(f"{key} {value}" for key, value in report.machine().items())
+    text = "\n".join(["# Pauses of the loop", "", about, "", *lines, ""])
+    (RESULTS / time.strftime("pauses-%Y%m%d-%H%M%S.md")).write_text(text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
