@@ -218,3 +218,41 @@ async def test_the_trace_context_of_a_message_is_current_in_its_handler(
 async def test_senseless_options_are_refused(cluster: str, options: dict[str, object], why: str) -> None:
     with pytest.raises(arrowmq.InvalidUse, match=why):
         arrowmq.PushConsumer(cluster, group="g", topic="t", **{"handler": print, **options})  # type: ignore[arg-type]
+
+
+async def test_a_plain_handler_over_its_time_keeps_its_thread_and_no_message_times_out_unseen(
+    cluster: str, topic: str, group: str, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the only thread hanging, the other messages wait: they are neither given back nor run in more threads."""
+    let_go = threading.Event()
+    seen: list[tuple[bytes, int]] = []
+
+    def handle(message: arrowmq.ReceivedMessage) -> None:
+        seen.append((message.body, message.reconsume_times))
+        if message.body == b"hangs" and not message.reconsume_times:
+            let_go.wait(60)
+
+    async with (
+        arrowmq.Producer(cluster) as producer,
+        arrowmq.PushConsumer(
+            cluster,
+            group=group,
+            topic=topic,
+            handler=handle,
+            concurrency=1,
+            message_timeout_s=0.2,
+            consume_from="first",
+        ),
+    ):
+        await producer.send(topic, b"hangs")
+        await until(lambda: seen)
+        for number in range(3):
+            await producer.send(topic, b"%d" % number)
+        before = threading.active_count()
+        with pytest.raises(TimeoutError):  # five times the limit, in which no other message runs or times out
+            await until(lambda: len(seen) > 1 or caplog.text.count("did not end within") > 1, timeout_s=1.0)
+        assert 1 == caplog.text.count("did not end within 0.2 s (1 of 1 threads are busy)")
+        assert before == threading.active_count()
+        let_go.set()
+        await until(lambda: {b"0", b"1", b"2"} <= {body for body, _ in seen})
+    assert [0, 0, 0] == [times for body, times in seen if body in (b"0", b"1", b"2")]

@@ -83,6 +83,15 @@ cdef inline uint8_t* put_field(uint8_t* at, uint8_t name, const void* value, Py_
     return put(put_u32(at + 1, <uint32_t>size), value, size)
 
 
+def field(str name, bytes value):
+    """One field of a header."""
+    cdef bytes key = name.encode()
+    cdef uint8_t lengths[6]
+    put_u16(lengths, <uint32_t>len(key))
+    put_u32(lengths + 2, <uint32_t>len(value))
+    return lengths[:2] + key + lengths[2:6] + value
+
+
 cpdef bytes frame(
     int code,
     int64_t opaque,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arrowmq.client.errors import InvalidMessage
+from arrowmq.client.errors import InvalidMessage, SendTimedOut
 from arrowmq.client.names import RETRY_PREFIX
 from arrowmq.client.outgoing import Message, Packed
 from arrowmq.client.receipt import SendReceipt
@@ -76,7 +76,7 @@ class Batching:
     linger_ms: float = 10.0
 
 
-_Waiting = tuple[Packed, "asyncio.Future[SendReceipt]"]
+_Waiting = tuple[Packed, "asyncio.Future[SendReceipt]", float]
 
 
 class _Lane:
@@ -109,13 +109,13 @@ class Accumulator:
             or prop.PGROUP in packed.properties
         )
 
-    async def send(self, packed: Packed, queue: MessageQueue | None) -> SendReceipt:
+    async def send(self, packed: Packed, queue: MessageQueue | None, timeout_s: float) -> SendReceipt:
         key = (packed.topic, queue, packed.message.wait_store)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(None if queue is None else lambda _queues: queue)
         receipt: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
-        lane.waiting.append((packed, receipt))
+        lane.waiting.append((packed, receipt, timeout_s))
         lane.size += ITEM_HEAD_BYTES + len(packed.body) + 128
         if not lane.is_sending:
             if lane.size >= self._batching.max_bytes:
@@ -123,7 +123,15 @@ class Accumulator:
             elif lane.timer is None:
                 loop = asyncio.get_running_loop()
                 lane.timer = loop.call_later(self._batching.linger_ms / 1000, self._start, lane)
-        return await receipt
+        if timeout_s >= self._timeout_s:
+            return await receipt
+        # The batch has the time of the most patient of its senders; this one has less.
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await receipt
+        except TimeoutError as late:
+            waited = TimeoutError(f"no answer within {timeout_s:g} s to the batch it was gathered into")
+            raise SendTimedOut(packed.message.topic, ["gathered"], [waited], timeout_s * 1000) from late
 
     def _start(self, lane: _Lane) -> None:
         if lane.timer is not None:
@@ -131,7 +139,8 @@ class Accumulator:
             lane.timer = None
         if not lane.is_sending and lane.waiting:
             lane.is_sending = True
-            self._session.spawn(self._work(lane), "send a batch")
+            # Not at the end of the work itself: a task that is cancelled before its first step never runs it.
+            self._session.spawn(self._work(lane), "send a batch").add_done_callback(lambda _ended: _rest(lane))
 
     def flush(self) -> None:
         for lane in self._lanes.values():
@@ -139,21 +148,17 @@ class Accumulator:
 
     async def _work(self, lane: _Lane) -> None:
         """Send what has gathered, and what gathers while that is under way, one batch at a time."""
-        try:
-            while lane.waiting:
-                batch = self._take(lane)
-                # A sender that was cancelled while its message waited does not want it sent any more.
-                batch = [(packed, receipt) for packed, receipt in batch if not receipt.done()]
-                if batch:
-                    await self._send(batch, lane.choice)
-        finally:
-            lane.is_sending = False
-            for _, receipt in lane.waiting:
-                receipt.cancel()
+        while lane.waiting:
+            batch = self._take(lane)
+            # A sender that was cancelled while its message waited does not want it sent any more.
+            batch = [waiting for waiting in batch if not waiting[1].done()]
+            if batch:
+                await self._send(batch, lane.choice)
+        lane.is_sending = False
 
     def _take(self, lane: _Lane) -> list[_Waiting]:
         size = 0
-        for position, (packed, _) in enumerate(lane.waiting):
+        for position, (packed, _, _) in enumerate(lane.waiting):
             size += ITEM_HEAD_BYTES + len(packed.body) + 128
             if size >= self._batching.max_bytes:
                 taken, lane.waiting = lane.waiting[: position + 1], lane.waiting[position + 1 :]
@@ -163,16 +168,17 @@ class Accumulator:
         return taken
 
     async def _send(self, batch: list[_Waiting], choice: Choice | None) -> None:
-        messages = [packed for packed, _ in batch]
+        messages = [packed for packed, _, _ in batch]
+        timeout_s = max(waiting[2] for waiting in batch)
         try:
             if len(messages) == 1:
-                receipts = [await self._sender.send(messages[0], self._timeout_s, choice)]
+                receipts = [await self._sender.send(messages[0], timeout_s, choice)]
             else:
                 whole = batch_of(messages, self._max_bytes)
-                answered = await self._sender.send(whole, self._timeout_s, choice, code=RequestCode.SEND_BATCH_MESSAGE)
+                answered = await self._sender.send(whole, timeout_s, choice, code=RequestCode.SEND_BATCH_MESSAGE)
                 receipts = receipts_of(messages, answered)
         except BaseException as error:
-            for _, receipt in batch:
+            for _, receipt, _ in batch:
                 if not receipt.done():
                     if isinstance(error, asyncio.CancelledError):
                         receipt.cancel()
@@ -181,6 +187,16 @@ class Accumulator:
             if isinstance(error, asyncio.CancelledError):
                 raise
             return
-        for (_, waiting), done in zip(batch, receipts, strict=True):
+        for (_, waiting, _), done in zip(batch, receipts, strict=True):
             if not waiting.done():
                 waiting.set_result(done)
+
+
+def _rest(lane: _Lane) -> None:
+    """The work on a lane has ended; if it was cancelled, nobody will send what still waits."""
+    if lane.is_sending:
+        lane.is_sending = False
+        for _, receipt, _ in lane.waiting:
+            receipt.cancel()
+        lane.waiting.clear()
+        lane.size = 0

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from arrowmq import native
-from arrowmq.client import _flights_plain as plain
 from arrowmq.client.landing import land, lose, time_out
 from arrowmq.client.receipt import SendReceipt
 from arrowmq.clock import Clock, Timer
@@ -35,7 +34,7 @@ Flight = _flights.Flight
 Lane = _flights.Lane
 Target = _flights.Target
 frame = _flights.frame
-field = plain.field
+field = _flights.field
 
 __all__ = ["Flight", "Flights", "Lane", "Target", "field", "frame"]
 

@@ -255,8 +255,11 @@ class Producer:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         if not self._in_flight.try_enter(size):
             await self._in_flight.enter(size, timeout_s, message.topic)
-        work = self._deliver(packed, _choice(message, queue, selector), timeout_s, size)
-        return self._session.spawn(work, "send")
+        work = self._deliver(packed, _choice(message, queue, selector), timeout_s)
+        task = self._session.spawn(work, "send")
+        # Not at the end of the work itself: a task that is cancelled before its first step never runs it.
+        task.add_done_callback(lambda _ended: self._in_flight.leave(size))
+        return task
 
     async def flush(self) -> None:
         """Wait until nothing is under way."""
@@ -319,20 +322,22 @@ class Producer:
         size = len(packed.body)
         if not self._in_flight.try_enter(size):
             await self._in_flight.enter(size, timeout_s, packed.topic)
-        return await self._deliver(packed, choice, timeout_s, size)
-
-    async def _deliver(self, packed: Packed, choice: Choice | None, timeout_s: float, size: int) -> SendReceipt:
         try:
-            accumulator = self._accumulator
-            if accumulator is not None and accumulator.takes(packed):
-                queue: MessageQueue | None = None
-                if choice is not None:
-                    route = await self._session.route(packed.topic, for_sending=True)
-                    queue = choice(route.publish_queues)
-                return await self._hooked(packed, lambda: accumulator.send(packed, queue))
-            return await self._attempt(packed, choice, timeout_s, RequestCode.SEND_MESSAGE_V2)
+            return await self._deliver(packed, choice, timeout_s)
         finally:
             self._in_flight.leave(size)
+
+    async def _deliver(self, packed: Packed, choice: Choice | None, timeout_s: float) -> SendReceipt:
+        accumulator = self._accumulator
+        if accumulator is None or not accumulator.takes(packed):
+            return await self._attempt(packed, choice, timeout_s, RequestCode.SEND_MESSAGE_V2)
+        queue: MessageQueue | None = None
+        if choice is not None:
+            route = await self._session.route(packed.topic, for_sending=True)
+            queue = choice(route.publish_queues)
+        if not self._hooks:
+            return await accumulator.send(packed, queue, timeout_s)
+        return await self._hooked(packed, lambda: accumulator.send(packed, queue, timeout_s))
 
     async def _attempt(self, packed: Packed, choice: Choice | None, timeout_s: float, code: int) -> SendReceipt:
         if not self._hooks:

@@ -17,7 +17,6 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from enum import Enum
@@ -29,6 +28,7 @@ from arrowmq.client.allocation import Averagely, Strategy
 from arrowmq.client.consume_from import ConsumeFrom
 from arrowmq.client.errors import ArrowMQError, InvalidUse
 from arrowmq.client.group_consumer import ConsumeRules, GroupConsumer
+from arrowmq.client.handler_threads import HandlerThreads
 from arrowmq.client.hooks import Hook
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.options import ConnectOptions
@@ -113,9 +113,7 @@ class PushConsumer(GroupConsumer):
         self._is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - objects whose __call__ is async
         )
-        self._threads = (
-            None if self._is_async else ThreadPoolExecutor(concurrency, thread_name_prefix=f"consume-{group}")
-        )
+        self._threads = None if self._is_async else HandlerThreads(concurrency, self.group)
         self._concurrency = concurrency
         self._batch_size = batch_size
         self._message_timeout_s = message_timeout_s
@@ -133,6 +131,8 @@ class PushConsumer(GroupConsumer):
 
     async def _finish(self) -> None:
         """Let running handlers come to their end, up to the limit; what is not done is delivered to somebody else."""
+        if self._threads is not None:
+            self._threads.let_waiting_go()
         _, late = await asyncio.wait(self._workers, timeout=self._close_timeout_s) if self._workers else ((), ())
         if late:
             log.warning(
@@ -147,13 +147,16 @@ class PushConsumer(GroupConsumer):
         finally:
             self._ended.set()
             if self._threads is not None:
-                self._threads.shutdown(wait=False, cancel_futures=True)
+                self._threads.close()
 
     # -- consuming
 
     async def _work(self) -> None:
         inbox = self._inbox
         while not inbox.is_closed:
+            # A message is taken only when a thread is free for it: its time does not pass while it waits.
+            if self._threads is not None and not await self._threads.one_is_free():
+                return
             messages: list[ReceivedMessage] = []
             while len(messages) < self._batch_size and isinstance(message := inbox.take(), ReceivedMessage):
                 messages.append(message)
@@ -184,8 +187,13 @@ class PushConsumer(GroupConsumer):
             raise
         except TimeoutError as late:
             failure = late
+            stuck = "" if self._threads is None else f" ({self._threads.busy} of {self._concurrency} threads are busy)"
             log.warning(
-                "the handler of %s did not end within %s s: %r", self.group, self._message_timeout_s, messages[0]
+                "the handler of %s did not end within %s s%s: %r",
+                self.group,
+                self._message_timeout_s,
+                stuck,
+                messages[0],
             )
         except Exception as error:
             failure = error
@@ -208,19 +216,19 @@ class PushConsumer(GroupConsumer):
             tracing.continued(messages[0]) if self._batch_size == 1 else nullcontext()
         )
         with scope:
-            if self._is_async:
+            if self._threads is None:
                 work = self._handler(argument)
                 assert inspect.isawaitable(work)
             else:
-                work = asyncio.get_running_loop().run_in_executor(
-                    self._threads, functools.partial(tracing.in_context(self._handler), argument)
-                )
+                work = self._threads.run(functools.partial(tracing.in_context(self._handler), argument))
             if self._message_timeout_s is None:
                 return await work
             async with asyncio.timeout(self._message_timeout_s):
                 return await work
 
     async def consume_directly(self, message: ReceivedMessage) -> str:
+        if self._threads is not None:
+            await self._threads.one_is_free()
         try:
             result = await self._call([message])
         except RetryLater:

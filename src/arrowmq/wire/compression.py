@@ -9,9 +9,6 @@ from __future__ import annotations
 import zlib
 from enum import IntEnum
 
-import lz4.frame
-import zstandard
-
 from arrowmq.wire.errors import BodyError
 from arrowmq.wire.sysflag import COMPRESSED, COMPRESSION_MASK
 
@@ -55,11 +52,13 @@ def compress(type: CompressionType | int, data: bytes | memoryview, level: int =
         case CompressionType.ZLIB:
             return zlib.compress(data, max(-1, min(level, 9)))
         case CompressionType.LZ4:
-            # lz4-java refuses frames whose blocks lean on each other.
-            packed: bytes = lz4.frame.compress(data, compression_level=level, block_linked=False)
-            return packed
+            from arrowmq.wire.compression_frames import pack_lz4
+
+            return pack_lz4(data, level)
         case CompressionType.ZSTD:
-            return zstandard.ZstdCompressor(level=max(1, min(level, 22))).compress(data)
+            from arrowmq.wire.compression_frames import pack_zstd
+
+            return pack_zstd(data, level)
 
 
 def decompress(sys_flag: int, data: bytes | memoryview, max_bytes: int = MAX_BODY_BYTES) -> bytes:
@@ -72,12 +71,14 @@ def decompress(sys_flag: int, data: bytes | memoryview, max_bytes: int = MAX_BOD
             case CompressionType.ZLIB:
                 unpacked, is_whole = _inflate(data, max_bytes)
             case CompressionType.LZ4:
-                lz4_reader = lz4.frame.LZ4FrameDecompressor()
-                unpacked = lz4_reader.decompress(data, max_length=max_bytes + 1)
-                is_whole = lz4_reader.eof
+                from arrowmq.wire.compression_frames import unpack_lz4
+
+                unpacked, is_whole = unpack_lz4(data, max_bytes)
             case CompressionType.ZSTD:
-                unpacked, is_whole = _unpack_zstd(bytes(data), max_bytes)
-    except (zlib.error, _ZlibError, RuntimeError, zstandard.ZstdError) as broken:  # lz4 raises RuntimeError
+                from arrowmq.wire.compression_frames import unpack_zstd
+
+                unpacked, is_whole = unpack_zstd(bytes(data), max_bytes)
+    except (zlib.error, _ZlibError, ValueError) as broken:
         raise BodyError(f"the body is not {kind.name}, though sys flag {sys_flag:#x} says so: {broken}") from broken
     if len(unpacked) > max_bytes:
         raise BodyError(f"the body unpacks to more than {max_bytes} bytes")
@@ -89,19 +90,3 @@ def decompress(sys_flag: int, data: bytes | memoryview, max_bytes: int = MAX_BOD
 def _inflate(data: bytes | memoryview, max_bytes: int) -> tuple[bytes, bool]:
     reader = _fast_zlib.decompressobj()
     return reader.decompress(data, max_bytes + 1), reader.eof
-
-
-def _unpack_zstd(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    # A streaming writer leaves the content size out, so the reader must not ask for it, and must bound what comes.
-    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-    pieces: list[bytes] = []
-    total = 0
-    for start in range(0, len(data), 65536):
-        if reader.eof:
-            break
-        piece = reader.decompress(data[start : start + 65536])
-        total += len(piece)
-        pieces.append(piece)
-        if total > max_bytes:
-            break
-    return b"".join(pieces), reader.eof or total > max_bytes
