@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from benchmarks import loads, report
 from benchmarks.__main__ import RESULTS, say
 from benchmarks.loads import QUEUES, Metrics, metrics
+from benchmarks.memory import touch_free_memory
 from benchmarks.systems import SYSTEMS, System
 
 COLOURS = {"arrowmq": "#0b6e4f", "apache": "#c0392b"}
@@ -136,6 +137,7 @@ def plot(found: dict[str, Points]) -> str:
 
 
 def visit(name: str, axis: str, points: dict[int, Point], seconds: float, keep: Callable[[int, Metrics], None]) -> None:
+    touch_free_memory()
     with SYSTEMS[name]() as system:
         Point(connections=16, inflight=4).send(system, "Warm", seconds=4 if name == "apache" else 1)
         for value, point in points.items():

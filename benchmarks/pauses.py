@@ -29,6 +29,7 @@ from oracle.process import Server
 from benchmarks import loads, report, systems
 from benchmarks.__main__ import RESULTS, say
 from benchmarks.loads import QUEUES
+from benchmarks.memory import touch_free_memory
 
 STEP_S = 0.001
 LONG_S = 0.025
@@ -134,6 +135,7 @@ def measure(system: Watched, seconds: float) -> dict[str, dict[str, float]]:
         found[phase] = {**system.reported(), "rate": rate}
         say(f"{phase}: " + ", ".join(f"{name} {value:,.2f}" for name, value in found[phase].items()))
 
+    touch_free_memory()
     system.start()
     with closing(system.asker()) as asker:
         for topic in ("Backlog", "Load"):

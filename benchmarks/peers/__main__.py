@@ -16,6 +16,7 @@ import time
 from benchmarks import report
 from benchmarks.__main__ import RESULTS, say
 from benchmarks.loads import Metrics
+from benchmarks.memory import touch_free_memory
 from benchmarks.peers.systems import BATCH, BIG, PEERS, SMALL, Missing, Peer, Span
 
 ONE, MANY, READ = "one message at a time, 16 senders, 1 KiB", "batched, 128 B", "reading that backlog of 128 B"
@@ -34,6 +35,7 @@ def work(peer: Peer, span: Span) -> dict[str, Metrics]:
 
 def visit(name: str, span: Span, runs: Runs) -> None:
     peer = PEERS[name]()
+    touch_free_memory()
     try:
         peer.start()
         try:
