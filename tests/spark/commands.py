@@ -32,18 +32,29 @@ class Running:
                 env=environment,
             )
 
+    def interrupt_when(self, condition: Callable[[], bool]) -> bool:
+        """Waits for the condition, then does what Ctrl-C does."""
+        self._wait(condition, 240)
+        was_running = self.process.poll() is None
+        if was_running:
+            os.killpg(self.process.pid, signal.SIGINT)
+        return was_running
+
     def kill_when(self, condition: Callable[[], bool], *, delay_s: float = 0.0, timeout_s: float = 240) -> bool:
         """Waits for the condition, then kills everything; whether it came to that before the command ended."""
+        self._wait(condition, timeout_s)
+        if delay_s:
+            threading.Event().wait(delay_s)
+        was_running = self.process.poll() is None
+        self.kill()
+        return was_running
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
         pause = threading.Event()
         deadline = time.monotonic() + timeout_s
         while self.process.poll() is None and not condition():
             assert time.monotonic() < deadline, f"never came to the point: {self.err.read_text()[-2000:]}"
             pause.wait(0.005)
-        if delay_s:
-            pause.wait(delay_s)
-        was_running = self.process.poll() is None
-        self.kill()
-        return was_running
 
     def kill(self) -> None:
         """SIGKILL to every process of the session, again until none is left: Java may just be starting another."""

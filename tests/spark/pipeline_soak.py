@@ -217,6 +217,32 @@ class Soak:
             return f"found {found['messages']} of 500 records, sound: {found['isSound']}"
         return None
 
+    def interrupt(self) -> str | None:
+        """Ctrl-C, as a terminal sends it to the whole group: an orderly end, from which the next run goes on."""
+        topic, lake = f"Interrupted{self.seed}", self.folder / "interrupted"
+        fill(self.server.namesrv, topic, 1000)
+        arguments = [
+            "archive",
+            "-n",
+            self.server.namesrv,
+            "--topics",
+            topic,
+            "--to",
+            str(lake),
+            "--max-per-batch",
+            "300",
+        ]
+        running = pipeline(self.folder / "interrupt", *arguments, "--follow", "1 second")
+        if not running.interrupt_when(has(lake, "checkpoint/commits/*", 1)):
+            return f"ended before it was interrupted: {running.err.read_text()}"
+        code, said = running.process.wait(60), running.err.read_text()
+        running.kill()
+        if code != 130 or "the same command goes on from here" not in said or "Traceback" in said:
+            return f"ended with {code}: {said}"
+        pipeline(self.folder / "interrupt", *arguments).finish()
+        found = Counter(bytes(body).decode() for (body,) in rows_of(lake / "data", "parquet", "body"))
+        return differences(Counter(f"{topic} {number}" for number in range(1000)), found)
+
     def project(self) -> str | None:
         """`init`, and the project's own runs with spark-pipelines: the second goes on where the first was killed."""
         topic = f"Project{self.seed}"
@@ -259,7 +285,7 @@ def differences(expected: Counter[str], found: Counter[str]) -> str | None:
     )
 
 
-SCENES = ("archive", "delta", "replay", "dead_letters", "audit", "project")
+SCENES = ("archive", "delta", "replay", "dead_letters", "audit", "interrupt", "project")
 
 
 def main() -> None:

@@ -63,13 +63,13 @@ def test_a_time_range_of_a_store_is_replayed(spark: Any, server: Server, golden:
     )
 
 
-def kill_letters(server: Server, group: str, bodies: list[bytes]) -> None:
+def kill_letters(server: Server, group: str, bodies: list[bytes], origin: str = "Mended") -> None:
     """Dead letters as a broker writes them."""
     cluster = connect(server)
     for number, body in enumerate(bodies):
         properties = {
             "UNIQ_KEY": f"DEAD{number:028d}",
-            "DLQ_ORIGIN_TOPIC": "Mended",
+            "DLQ_ORIGIN_TOPIC": origin,
             "DLQ_ORIGIN_MESSAGE_ID": f"ORIGIN{number:026d}",
             "KEYS": f"k{number}",
             "currency": "EUR",

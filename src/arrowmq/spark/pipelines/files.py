@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 
 class Folder:
@@ -56,7 +57,8 @@ class Folder:
         the tasks that wrote them."""
         table = self._spark.read.parquet(self.path(name))
         counted = table.selectExpr("_metadata.file_path as path").groupBy("path").count().collect()
-        return sorted((str(row[0]), int(row[1])) for row in counted)
+        # Spark tells the path as a URL, and wants it back as a path.
+        return sorted((unquote(str(row[0])), int(row[1])) for row in counted)
 
     def _path(self, name: str | None) -> Any:
         path = self._jvm.org.apache.hadoop.fs.Path(self.root if name is None else self.path(name))

@@ -103,8 +103,8 @@ def _send(
     with display.steps("replay", selection["total"], "messages") as done:
         done(before)
         for number in range(state["pieces"], len(pieces)):
-            frame = spark.read.parquet(*pieces[number])
-            count = frame.count()
+            files, count = pieces[number]
+            frame = spark.read.parquet(*files)
             # One task: the rate is then the rate of all, and messages of one key keep their order.
             rows = frame.coalesce(1).sortWithinPartitions("storeTimestamp", "commitLogOffset", "queueOffset")
             writer = messages_again(rows, topic).write.format("arrowmq").mode("append")
@@ -218,15 +218,15 @@ def _stage(frame: Any, target: str, piece_rows: int) -> int:
     return int(frame.sparkSession.read.parquet(target).count())
 
 
-def _pieces(folder: Folder, piece_rows: int) -> Iterator[list[str]]:
-    """The files of each piece: one that is full, or several that are not."""
+def _pieces(folder: Folder, piece_rows: int) -> Iterator[tuple[list[str], int]]:
+    """The files of each piece, one that is full or several that are not, and how many messages they hold."""
     rows = 0
     files: list[str] = []
     for path, count in folder.parquet_files("staged"):
         if files and rows + count > piece_rows:
-            yield files
+            yield files, rows
             rows, files = 0, []
         rows += count
         files.append(path)
     if files:
-        yield files
+        yield files, rows
