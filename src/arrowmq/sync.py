@@ -30,6 +30,7 @@ from arrowmq.client import message as _message
 from arrowmq.client import producer as _producer
 from arrowmq.client import push as _push
 from arrowmq.client.errors import InvalidUse
+from arrowmq.client.group_consumer import ConsumeOptions, GroupConsumer
 from arrowmq.client.outgoing import Message, MessageDetails
 from arrowmq.client.receipt import SendReceipt
 from arrowmq.wire.message import MessageQueue
@@ -39,6 +40,7 @@ __all__ = ["Admin", "Consumer", "LitePullConsumer", "Message", "Producer", "Push
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _C = TypeVar("_C")
+_Group = TypeVar("_Group", bound=GroupConsumer)
 
 RECEIVED_AT_ONCE = 64
 
@@ -283,19 +285,8 @@ class ReceivedMessage(_message.ReceivedMessage):
         return owner
 
 
-class Consumer(_Twin[_LoopConsumer]):
-    __doc__ = _consumer.Consumer.__doc__
-
-    def __init__(self, namesrv: str | Sequence[str] | None = None, **options: Any) -> None:
-        self._auto_ack = bool(options.pop("auto_ack", False))
-        self._begin(lambda: _LoopConsumer(namesrv, message_type=ReceivedMessage, **options))
-        self._client.thread = self._thread
-        self._client.acks = deque()
-        self._ready: deque[ReceivedMessage] = deque()
-
-    commit = _blocking(_LoopConsumer.commit)
-    subscribe = _blocking(_LoopConsumer.subscribe)
-    unsubscribe = _blocking(_LoopConsumer.unsubscribe)
+class _GroupTwin(_Twin[_Group]):
+    """What the blocking consumer and the blocking push consumer share."""
 
     @property
     def client_id(self) -> str:
@@ -304,6 +295,35 @@ class Consumer(_Twin[_LoopConsumer]):
     @property
     def assignment(self) -> list[MessageQueue]:
         return self._client.assignment
+
+
+class Consumer(_GroupTwin[_LoopConsumer]):
+    __doc__ = _consumer.Consumer.__doc__
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        topic: str | Sequence[str] = (),
+        tags: str = "*",
+        sql: str | None = None,
+        auto_ack: bool = False,
+        **options: Unpack[ConsumeOptions],
+    ) -> None:
+        self._auto_ack = auto_ack
+        self._begin(
+            lambda: _LoopConsumer(
+                namesrv, group=group, topic=topic, tags=tags, sql=sql, message_type=ReceivedMessage, **options
+            )
+        )
+        self._client.thread = self._thread
+        self._client.acks = deque()
+        self._ready: deque[ReceivedMessage] = deque()
+
+    commit = _blocking(_LoopConsumer.commit)
+    subscribe = _blocking(_LoopConsumer.subscribe)
+    unsubscribe = _blocking(_LoopConsumer.unsubscribe)
 
     def receive(self, max_messages: int = 32, *, timeout_s: float | None = None) -> list[ReceivedMessage]:
         """Up to so many messages: at least one, unless `timeout_s` passes or the consumer ends before one comes."""
@@ -345,24 +365,44 @@ async def _next_of(batches: Any) -> Any:
     return await anext(batches)
 
 
-class PushConsumer(_Twin[_push.PushConsumer]):
+class PushConsumer(_GroupTwin[_push.PushConsumer]):
     """`arrowmq.PushConsumer` for plain functions: the handler runs in threads."""
 
-    def __init__(self, namesrv: str | Sequence[str] | None = None, **options: Any) -> None:
-        self._begin(lambda: _push.PushConsumer(namesrv, **options))
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        handler: _push.Handler,
+        topic: str | Sequence[str] = (),
+        tags: str = "*",
+        sql: str | None = None,
+        concurrency: int = 20,
+        batch_size: int = 1,
+        message_timeout_s: float | None = None,
+        close_timeout_s: float = 30.0,
+        **options: Unpack[ConsumeOptions],
+    ) -> None:
+        self._begin(
+            lambda: _push.PushConsumer(
+                namesrv,
+                group=group,
+                handler=handler,
+                topic=topic,
+                tags=tags,
+                sql=sql,
+                concurrency=concurrency,
+                batch_size=batch_size,
+                message_timeout_s=message_timeout_s,
+                close_timeout_s=close_timeout_s,
+                **options,
+            )
+        )
 
     run = _blocking(_push.PushConsumer.run)
     commit = _blocking(_push.PushConsumer.commit)
     subscribe = _blocking(_push.PushConsumer.subscribe)
     unsubscribe = _blocking(_push.PushConsumer.unsubscribe)
-
-    @property
-    def client_id(self) -> str:
-        return self._client.client_id
-
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        return self._client.assignment
 
 
 class LitePullConsumer(_Twin[_lite_pull.LitePullConsumer]):

@@ -9,20 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
-from arrowmq.client import names
-from arrowmq.client.allocation import Averagely, Strategy
-from arrowmq.client.consume_from import ConsumeFrom
 from arrowmq.client.errors import InvalidUse
-from arrowmq.client.group_consumer import ConsumeRules, GroupConsumer
-from arrowmq.client.hooks import Hook
+from arrowmq.client.group_consumer import ConsumeOptions, GroupConsumer
 from arrowmq.client.message import Delivered, ReceivedMessage
-from arrowmq.client.options import ConnectOptions
-from arrowmq.client.pulling import FlowControl, Pulling
-from arrowmq.client.subscription import subscription
 
 if TYPE_CHECKING:
     import pyarrow
@@ -44,41 +35,11 @@ class Consumer(GroupConsumer):
         topic: str | Sequence[str] = (),
         tags: str = "*",
         sql: str | None = None,
-        consume_from: ConsumeFrom | str | datetime | float = ConsumeFrom.LAST_OFFSET,
-        orderly: bool = False,
-        broadcasting: bool = False,
-        offset_folder: Path | None = None,
-        strategy: Strategy | None = None,
-        flow: FlowControl | None = None,
-        pulling: Pulling | None = None,
-        max_reconsume_times: int = -1,
-        consume_timeout_s: float = 15 * 60.0,
-        suspend_s: float = 1.0,
-        commit_interval_s: float = 5.0,
         auto_ack: bool = False,
-        hooks: Sequence[Hook] = (),
         message_type: type[ReceivedMessage] = ReceivedMessage,
-        **connect: Unpack[ConnectOptions],
+        **options: Unpack[ConsumeOptions],
     ) -> None:
-        rules = ConsumeRules(
-            consume_from=consume_from,
-            orderly=orderly,
-            broadcasting=broadcasting,
-            offset_folder=offset_folder,
-            strategy=strategy or Averagely(),
-            flow=flow or FlowControl(),
-            pulling=pulling or Pulling(),
-            max_reconsume_times=max_reconsume_times,
-            consume_timeout_s=consume_timeout_s,
-            suspend_s=suspend_s,
-            commit_interval_s=commit_interval_s,
-            hooks=hooks,
-        )
-        super().__init__(namesrv, group, rules, connect, message_type)
-        for name in (topic,) if isinstance(topic, str) else topic:
-            names.check_topic(name)
-            now_ms = self._session.clock.now_ms()
-            self._member.subscribe(subscription(self._namespace.wrap(name), tags, sql, now_ms))
+        super().__init__(namesrv, group, topic, tags, sql, message_type, options)
         self._auto_ack = auto_ack
         self._last: ReceivedMessage | None = None
 

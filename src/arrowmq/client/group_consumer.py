@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
 from arrowmq.client import names
 from arrowmq.client.allocation import Averagely, Strategy
@@ -34,26 +34,54 @@ TIMED_OUT_AT_ONCE = 16
 MIN_SUSPEND_S, MAX_SUSPEND_S = 0.01, 30.0
 
 
+class ConsumeOptions(ConnectOptions, total=False):
+    """The arguments that `Consumer` and `PushConsumer` have in common; `ConsumeRules` has the defaults."""
+
+    #: "last" (the default), "first", or a time: where a group begins that has no progress yet.
+    consume_from: ConsumeFrom | str | datetime | float
+    #: One message of a queue at a time, in the queue's order.
+    orderly: bool
+    #: Every member gets every message.
+    broadcasting: bool
+    #: Broadcasting keeps its offsets here, in `<folder>/<client id>/<group>/offsets.json`.
+    offset_folder: Path | None
+    strategy: Strategy | None
+    flow: FlowControl | None
+    pulling: Pulling | None
+    #: -1: sixteen, or without end when orderly.
+    max_reconsume_times: int
+    #: A message that is not settled so long after it was handed out is given back, and may go to somebody else.
+    consume_timeout_s: float
+    #: Orderly: the pause before a failed message is handed out again.
+    suspend_s: float
+    commit_interval_s: float
+    hooks: Sequence[Hook]
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumeRules:
-    """How a group consumes; the arguments that `Consumer` and `PushConsumer` have in common."""
+    """How a group consumes: `ConsumeOptions` with every default filled in."""
 
     consume_from: ConsumeFrom | str | datetime | float = ConsumeFrom.LAST_OFFSET
     orderly: bool = False
     broadcasting: bool = False
-    #: Broadcasting keeps its offsets here, in `<folder>/<client id>/<group>/offsets.json`.
     offset_folder: Path | None = None
     strategy: Strategy = field(default_factory=Averagely)
     flow: FlowControl = field(default_factory=FlowControl)
     pulling: Pulling = field(default_factory=Pulling)
-    #: -1: sixteen, or without end when orderly.
     max_reconsume_times: int = -1
-    #: A message that is not settled so long after it was handed out is given back, and may go to somebody else.
     consume_timeout_s: float = 15 * 60.0
-    #: Orderly: the pause before a failed message is handed out again.
     suspend_s: float = 1.0
     commit_interval_s: float = 5.0
     hooks: Sequence[Hook] = ()
+
+
+def divided(options: ConsumeOptions) -> tuple[ConsumeRules, ConnectOptions]:
+    """What is for the group, and what is for the connection."""
+    rest: dict[str, Any] = dict(options)
+    given = {each.name: rest.pop(each.name) for each in fields(ConsumeRules) if each.name in rest}
+    rules = ConsumeRules(**{name: value for name, value in given.items() if value is not None})
+    return rules, cast(ConnectOptions, rest)
 
 
 class GroupConsumer:
@@ -61,11 +89,14 @@ class GroupConsumer:
         self,
         namesrv: str | Sequence[str] | None,
         group: str,
-        rules: ConsumeRules,
-        connect: ConnectOptions,
-        message_type: type[ReceivedMessage] = ReceivedMessage,
+        topic: str | Sequence[str],
+        tags: str,
+        sql: str | None,
+        message_type: type[ReceivedMessage],
+        given: ConsumeOptions,
     ) -> None:
         names.check_group(group)
+        rules, connect = divided(given)
         if rules.broadcasting:
             # A stable name finds its offset file again after a restart.
             connect.setdefault("instance_name", "DEFAULT")
@@ -92,6 +123,10 @@ class GroupConsumer:
         self._callbacks = Callbacks(self._session, self._member, self)
         self._is_started = False
         self._is_closing = False
+        for name in (topic,) if isinstance(topic, str) else topic:
+            names.check_topic(name)
+            wanted = subscription(self._namespace.wrap(name), tags, sql, self._session.clock.now_ms())
+            self._member.subscribe(wanted)
 
     def _offset_store(self) -> OffsetStore:
         if not self._rules.broadcasting:

@@ -18,22 +18,14 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from enum import Enum
-from pathlib import Path
 from typing import Any, Unpack
 
-from arrowmq.client import names, tracing
-from arrowmq.client.allocation import Averagely, Strategy
-from arrowmq.client.consume_from import ConsumeFrom
+from arrowmq.client import tracing
 from arrowmq.client.errors import ArrowMQError, InvalidUse
-from arrowmq.client.group_consumer import ConsumeRules, GroupConsumer
+from arrowmq.client.group_consumer import ConsumeOptions, GroupConsumer
 from arrowmq.client.handler_threads import HandlerThreads
-from arrowmq.client.hooks import Hook
 from arrowmq.client.message import ReceivedMessage
-from arrowmq.client.options import ConnectOptions
-from arrowmq.client.pulling import FlowControl, Pulling
-from arrowmq.client.subscription import subscription
 
 log = logging.getLogger("arrowmq.client")
 
@@ -65,50 +57,20 @@ class PushConsumer(GroupConsumer):
         topic: str | Sequence[str] = (),
         tags: str = "*",
         sql: str | None = None,
-        orderly: bool = False,
         concurrency: int = 20,
         batch_size: int = 1,
         message_timeout_s: float | None = None,
         close_timeout_s: float = 30.0,
-        consume_from: ConsumeFrom | str | datetime | float = ConsumeFrom.LAST_OFFSET,
-        broadcasting: bool = False,
-        offset_folder: Path | None = None,
-        strategy: Strategy | None = None,
-        flow: FlowControl | None = None,
-        pulling: Pulling | None = None,
-        max_reconsume_times: int = -1,
-        consume_timeout_s: float = 15 * 60.0,
-        suspend_s: float = 1.0,
-        commit_interval_s: float = 5.0,
-        hooks: Sequence[Hook] = (),
         message_type: type[ReceivedMessage] = ReceivedMessage,
-        **connect: Unpack[ConnectOptions],
+        **options: Unpack[ConsumeOptions],
     ) -> None:
         if not callable(handler):
             raise InvalidUse(f"the handler is a function of a message, not {handler!r}")
         if concurrency < 1 or batch_size < 1:
             raise InvalidUse("concurrency and batch_size are at least 1")
-        if orderly and batch_size > 1:
+        if options.get("orderly") and batch_size > 1:
             raise InvalidUse("consuming in order goes message by message: batch_size must be 1")
-        rules = ConsumeRules(
-            consume_from=consume_from,
-            orderly=orderly,
-            broadcasting=broadcasting,
-            offset_folder=offset_folder,
-            strategy=strategy or Averagely(),
-            flow=flow or FlowControl(),
-            pulling=pulling or Pulling(),
-            max_reconsume_times=max_reconsume_times,
-            consume_timeout_s=consume_timeout_s,
-            suspend_s=suspend_s,
-            commit_interval_s=commit_interval_s,
-            hooks=hooks,
-        )
-        super().__init__(namesrv, group, rules, connect, message_type)
-        for name in (topic,) if isinstance(topic, str) else topic:
-            names.check_topic(name)
-            now_ms = self._session.clock.now_ms()
-            self._member.subscribe(subscription(self._namespace.wrap(name), tags, sql, now_ms))
+        super().__init__(namesrv, group, topic, tags, sql, message_type, options)
         self._handler = handler
         self._is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - objects whose __call__ is async

@@ -1,0 +1,45 @@
+"""`python tests/interop/client_suite.py [servers] [servers4] [-- PYTEST ARGUMENTS]`: tests/client at the Apache broker.
+
+The same tests that `make test` runs against ArrowMQ, unchanged, against Apache RocketMQ 5.5.0 ("servers") and 4.9.7
+("servers4"). What 4.9 does not have, the tests say themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from oracle import apache
+from oracle.java import Value
+from oracle.process import broker_port, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+#: The tests wait for checks of transactions, for timers and for filters.
+CONFIG: dict[str, Value] = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "enablePropertyFilter": True}
+CONFIG_5: dict[str, Value] = {"timerWheelEnable": True, "recallMessageEnable": True}
+
+
+def run(profile: str, arguments: list[str]) -> int:
+    config = CONFIG if profile == "servers4" else {**CONFIG, **CONFIG_5}
+    with (
+        tempfile.TemporaryDirectory(prefix="client-suite-") as folder,
+        apache.cluster(Path(folder), free_port(), broker_port(), profile=profile, **config) as (names, _broker),
+    ):
+        print(f"tests/client against Apache {'4.9.7' if profile == 'servers4' else '5.5.0'}", flush=True)
+        environment = {**os.environ, "ARROWMQ_TEST_NAMESRV": names.address}
+        command = [sys.executable, "-m", "pytest", *(arguments or ["tests/client", "-n", "2"])]
+        return subprocess.run(command, cwd=ROOT, env=environment).returncode
+
+
+def main() -> int:
+    given = sys.argv[1:]
+    split = given.index("--") if "--" in given else len(given)
+    profiles, arguments = given[:split], given[split + 1 :]
+    return max(run(profile, arguments) for profile in profiles or ("servers", "servers4"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
