@@ -4,7 +4,7 @@ PYTEST = $(BIN)/pytest --reruns 1 -r fER
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit twins asan interop mqadmin bench bench-quick bench-peers bench-growth bench-spark spark-soak pipeline-soak spark-next clean
+.PHONY: help setup native demo test check unit twins asan packages interop client-suite kinds-soak mqadmin bench bench-quick bench-peers bench-growth bench-pauses bench-spark spark-soak pipeline-soak spark-next clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -29,7 +29,7 @@ unit: setup  ## the tests, with the native modules
 	$(PYTEST) -m "not interop" -n 2 --dist loadgroup
 
 twins: setup  ## the same tests, with the Python twins only
-	ARROWMQ_TWINS=1 $(PYTEST) -m "not interop and not spark" -n 2 --dist loadgroup
+	ARROWMQ_TWINS=1 $(PYTEST) -m "not interop and not spark" --ignore tests/chaos -n 2 --dist loadgroup
 
 test: check unit twins  ## everything that guards a change
 
@@ -38,6 +38,18 @@ asan: setup  ## the native modules under AddressSanitizer, built apart from the 
 
 interop: setup  ## real Java, Go and Node clients and the real Apache broker against ours
 	$(PYTEST) -m interop tests/interop --ignore tests/interop/test_mqadmin.py
+
+kinds-soak: setup  ## every kind of message at length: many kill points and seeds, 100,000 messages a key, a million delays
+	ARROWMQ_SEEDS=20 $(PYTEST) tests/chaos -n 2
+	ARROWMQ_SEEDS=5 $(PYTEST) -m interop tests/interop/test_differential.py tests/interop/test_crashes.py
+	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_order_and_time.py
+	$(BIN)/python -m benchmarks.pending
+
+client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
+	$(BIN)/python tests/interop/client_suite.py
+
+packages: setup  ## build the wheel and the source package, install each into an empty environment and use it there
+	@tools/packages
 
 mqadmin: setup  ## every mqadmin subcommand on the Apache broker and on ours, compared field by field (6 minutes)
 	$(PYTEST) -m interop tests/interop/test_mqadmin.py
@@ -53,6 +65,9 @@ bench-peers: setup  ## ArrowMQ beside Kafka, NATS JetStream and Redis streams
 
 bench-growth: setup  ## how the cost of a message grows with topics, connections and sizes
 	$(BIN)/python -m benchmarks.growth
+
+bench-pauses: setup  ## how long the broker's loop is held up by flushes, new files and reads from the disk
+	$(BIN)/python -m benchmarks.pauses
 
 bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka
 	@tools/java

@@ -83,7 +83,7 @@ final class Listening {
         void note(String line) {
             try {
                 if (journal != null) {
-                    journal.write((line + "\n").getBytes(StandardCharsets.UTF_8));
+                    journal.write((line + "@" + System.currentTimeMillis() + "\n").getBytes(StandardCharsets.UTF_8));
                 }
             } catch (java.io.IOException problem) {
                 throw new java.io.UncheckedIOException(problem);
@@ -168,7 +168,8 @@ final class Listening {
     }
 
     Object start(Command command) throws Exception {
-        DefaultMQPushConsumer consumer = Hand.configured(new DefaultMQPushConsumer(command.text("group")));
+        DefaultMQPushConsumer consumer = Hand.configured(
+            command.flag("trace") ? new DefaultMQPushConsumer(command.text("group"), true, null) : new DefaultMQPushConsumer(command.text("group")));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + command.text("consumeFrom", "FIRST_OFFSET")));
         if (command.has("timestamp")) {
             consumer.setConsumeTimestamp(command.text("timestamp"));

@@ -35,7 +35,8 @@ final class Sending {
 
     Object start(Command command) throws Exception {
         String group = command.text("group");
-        DefaultMQProducer producer = command.flag("transactional") ? new TransactionMQProducer(group) : new DefaultMQProducer(group);
+        DefaultMQProducer producer = command.flag("transactional") ? new TransactionMQProducer(group)
+            : command.flag("trace") ? new DefaultMQProducer(group, true, null) : new DefaultMQProducer(group);
         Hand.configured(producer);
         producer.setSendMsgTimeout((int) command.number("timeout", 10000));
         producer.setRetryTimesWhenSendFailed((int) command.number("retries", 2));
@@ -235,7 +236,11 @@ final class Sending {
         TransactionMQProducer producer = (TransactionMQProducer) producer(command);
         List<Object> receipts = new ArrayList<>();
         for (Object one : command.list("messages")) {
-            receipts.add(receipt(producer.sendMessageInTransaction(message(command.text("topic"), new Command(one)), null)));
+            try {
+                receipts.add(receipt(producer.sendMessageInTransaction(message(command.text("topic"), new Command(one)), null)));
+            } catch (Exception refused) {
+                receipts.add(Hand.problem(refused));
+            }
         }
         return receipts;
     }

@@ -43,6 +43,14 @@ class Hand:
         self._reader = threading.Thread(target=self._read, name=f"hand {name}", daemon=True)
         self._reader.start()
 
+    @property
+    def flavour(self) -> str:
+        return self.name.rpartition("-")[0]
+
+    @property
+    def is_java(self) -> bool:
+        return self.name.startswith("java")
+
     def begin(self, deed: str, /, **values: Any) -> Future[Any]:
         """Starts a deed; the future holds what came of it."""
         future: Future[Any] = Future()

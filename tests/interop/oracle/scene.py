@@ -39,6 +39,11 @@ class Listener:
         found: list[Any] = self.hand.do("seen", name=self.name, atLeast=at_least, timeout=int(timeout_s * 1000))
         return found
 
+    def saw(self, at_least: int, timeout_s: float = 60) -> bool:
+        """Waits until so many were delivered, without handing them over."""
+        wait = {"atLeast": at_least, "timeout": int(timeout_s * 1000), "from": at_least - 1}
+        return bool(self.hand.do("seen", name=self.name, **wait))
+
     def quiet(self, expected: int, linger_s: float = 1.0, timeout_s: float = 30) -> list[Any]:
         """Waits for the expected number, then a little longer for what should not come."""
         found = self.seen(expected, timeout_s)
