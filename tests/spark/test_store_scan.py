@@ -1,13 +1,21 @@
-"""`format("arrowmq.store")` on stores that the Apache broker wrote."""
+"""`format("arrowmq.store")` on stores that the Apache broker wrote, on a live store, and on damaged copies."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Golden
+from live import Server
+from test_source import connect, fill, source
+
+from arrowmq.spark.send import Outgoing, Sender
+from arrowmq.spark.store_files import StoreDirectory
+from arrowmq.wire.message import MessageQueue
 
 SAME = ["topic", "queueId", "queueOffset", "commitLogOffset", "msgId", "offsetMsgId", "flag", "sysFlag", "bornHost"]
 SAME += ["storeHost", "reconsumeTimes", "storeSize"]
@@ -103,6 +111,49 @@ def test_damage_is_reported_and_not_fatal(spark: Any, golden: Golden) -> None:
         spark.read.format("arrowmq.store").option("path", str(path)).option("onDamage", "fail").load().count()
 
 
+def whole(frame: Any) -> list[Any]:
+    """Every column of every row, in the order of the log."""
+    return sorted(frame.collect(), key=lambda row: row.commitLogOffset)
+
+
+def test_the_scan_of_a_live_store_equals_what_its_broker_gives(spark: Any, server: Server) -> None:
+    fill(server, "Alive", 500)
+    cluster = connect(server)
+    large = Outgoing(MessageQueue("Alive", "broker-a", 2), "ä".encode() * 3000, {"UNIQ_KEY": "LARGE", "TAGS": "big"})
+    Sender(cluster, "tests", {}).send([large])
+    cluster.close()
+    served = whole(source(spark, server, topic="Alive"))
+    reader = spark.read.format("arrowmq.store").option("path", str(server.store))
+    assert 501 == len(served)
+    assert served == whole(reader.option("topic", "Alive").load())
+    everything = spark.read.format("arrowmq.store").load(str(server.store))
+    assert served == [row for row in whole(everything) if row.topic == "Alive"]
+    fill(server, "Alive", 20, first=500)
+    assert 521 == reader.option("topic", "Alive").load().count()
+
+
+def test_a_damaged_record_of_a_copy_is_left_out_and_listed(spark: Any, server: Server, tmp_path: Path) -> None:
+    """Bodies, lengths and magics are overwritten in the copy: each costs one record, the others are all there."""
+    fill(server, "Copied", 200)
+    copy = tmp_path / "copy"
+    shutil.copytree(server.store, copy)
+    served = whole(source(spark, server, topic="Copied"))
+    chosen = [served[20], served[77], served[140]]
+    log = StoreDirectory(copy)
+    for row, place in zip(chosen, (90, 2, 5), strict=True):
+        segment = next(item for item in log.segments if item.start <= row.commitLogOffset < item.end)
+        with open(segment.path, "r+b") as file:
+            file.seek(row.commitLogOffset - segment.start + place)
+            file.write(b"\x55\x55")
+    reader = spark.read.format("arrowmq.store").option("path", str(copy))
+    sound = [row for row in served if row not in chosen]
+    assert sound == whole(reader.option("topic", "Copied").load())
+    assert sound == [row for row in whole(spark.read.format("arrowmq.store").load(str(copy))) if row.topic == "Copied"]
+    damage = spark.read.format("arrowmq.store").option("table", "damage").load(str(copy)).collect()
+    assert sorted(row.commitLogOffset for row in chosen) == sorted(item.commitLogOffset for item in damage)
+    assert all(item.reason for item in damage)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -111,6 +162,11 @@ def test_damage_is_reported_and_not_fatal(spark: Any, golden: Golden) -> None:
         ({"path": "/", "tabel": "topics"}, "did you mean table"),
         ({"path": "/", "table": "queues"}, "option table: 'queues' is none of"),
         ({"path": "/", "splitBytes": "x"}, "option splitBytes"),
+        ({"path": "/", "tags": "a ||"}, "option tags: 'a ||' is not an expression"),
+        ({"path": "/", "sql": "price >"}, "option sql: "),
+        ({"path": "/", "onDamage": "ignore"}, "option onDamage: 'ignore' is none of skip, fail"),
+        ({"path": "/", "brokerName": "a,b"}, "option brokerName: names 2 brokers for 1 paths"),
+        ({"path": "/", "includeHeaders": "maybe"}, "option includeHeaders: 'maybe' is neither"),
         ({}, "option path: say which store"),
     ],
 )

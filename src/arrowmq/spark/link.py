@@ -10,15 +10,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import itertools
 import socket
 import struct
-import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from arrowmq.wire.frame import MAX_FRAME_BYTES, Command, decode_frame, encode_frame
 
 _LENGTH = struct.Struct(">I")
+BUFFER_BYTES = 256 * 1024  # many small answers come with one read; large ones are read into place
+REFILL = 64  # requests that leave in one write
 
 
 class LinkLost(ConnectionError):
@@ -55,6 +58,10 @@ class Link:
             raise LinkLost(f"{address} cannot be reached: {wrong}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        # What was read and not yet used: bytes `_first` to `_last` of the buffer.
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._first = self._last = 0
 
     def close(self) -> None:
         self._socket.close()
@@ -63,17 +70,22 @@ class Link:
         self.send([command])
         return self.receive(command.opaque)
 
-    def call_many(self, commands: Iterable[Command], *, window: int = 256) -> list[Command]:
-        """The answers of many requests, of which `window` are under way at a time."""
-        commands = list(commands)
-        answers = []
-        for first in range(0, min(window, len(commands)), 64):
-            self.send(commands[first : min(first + 64, window)])
-        for number, command in enumerate(commands):
-            answers.append(self.receive(command.opaque))
-            if number + window < len(commands):
-                self.send([commands[number + window]])
-        return answers
+    def call_many(self, commands: Iterable[Command], *, window: int = 256) -> Iterator[Command]:
+        """The answers of many requests in their order, of which up to `window` are under way at a time.
+
+        Requests leave many at a time: one write and, on the other side, one wake-up for all of them."""
+        waiting: deque[int] = deque()
+        source = iter(commands)
+        while True:
+            if len(waiting) <= window - REFILL:
+                fresh = list(itertools.islice(source, REFILL))
+                if fresh:
+                    self.send(fresh)
+                    waiting.extend(command.opaque for command in fresh)
+                    continue
+            if not waiting:
+                return
+            yield self.receive(waiting.popleft())
 
     def send(self, commands: Iterable[Command]) -> None:
         if self._credentials is not None:
@@ -82,7 +94,6 @@ class Link:
                 self._credentials.sign(command)
         data = b"".join(map(encode_frame, commands))
         try:
-            self._socket.settimeout(self.timeout_s)
             self._socket.sendall(data)
         except OSError as wrong:
             raise LinkLost(f"the connection to {self.address} broke while sending: {wrong}") from None
@@ -92,9 +103,8 @@ class Link:
         early = self._early.pop(opaque, None)
         if early is not None:
             return early
-        deadline = time.monotonic() + self.timeout_s
         while True:
-            command = self._read(deadline)
+            command = self._read()
             if not command.is_response:
                 self._handle(command)
             elif command.opaque == opaque:
@@ -104,46 +114,68 @@ class Link:
 
     def drain(self) -> None:
         """Handles requests of the other side that have arrived, without waiting for more."""
-        while True:
-            self._socket.settimeout(0)
-            try:
-                if not self._socket.recv(1, socket.MSG_PEEK):
-                    raise LinkLost(f"{self.address} closed the connection")
-            except BlockingIOError:
-                return
-            except OSError as wrong:
-                raise LinkLost(f"the connection to {self.address} broke: {wrong}") from None
-            command = self._read(time.monotonic() + self.timeout_s)
+        while self._last > self._first or self._has_arrived():
+            command = self._read()
             if command.is_response:
                 self._early[command.opaque] = command
             else:
                 self._handle(command)
 
-    def _handle(self, command: Command) -> None:
-        if self.on_request is not None:
-            self.on_request(command)
-
-    def _read(self, deadline: float) -> Command:
-        (length,) = _LENGTH.unpack(self._read_exactly(4, deadline))
-        if length > MAX_FRAME_BYTES * 16:
-            raise LinkLost(f"{self.address} announced a frame of {length} bytes: is it a RocketMQ server?")
-        return decode_frame(self._read_exactly(length, deadline))
-
-    def _read_exactly(self, count: int, deadline: float) -> bytearray:
-        data = bytearray(count)
-        view = memoryview(data)
-        done = 0
+    def _has_arrived(self) -> bool:
+        self._socket.settimeout(0)
         try:
-            while done < count:
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-                got = self._socket.recv_into(view[done:])
-                if not got:
-                    raise LinkLost(f"{self.address} closed the connection")
-                done += got
-        except TimeoutError:
-            raise LinkLost(f"{self.address} did not answer within {self.timeout_s:g} s") from None
+            if not self._socket.recv(1, socket.MSG_PEEK):
+                raise LinkLost(f"{self.address} closed the connection")
+        except BlockingIOError:
+            return False
         except OSError as wrong:
             if isinstance(wrong, LinkLost):
                 raise
             raise LinkLost(f"the connection to {self.address} broke: {wrong}") from None
-        return data
+        finally:
+            self._socket.settimeout(self.timeout_s)
+        return True
+
+    def _handle(self, command: Command) -> None:
+        if self.on_request is not None:
+            self.on_request(command)
+
+    def _read(self) -> Command:
+        self._fill(4)
+        (length,) = _LENGTH.unpack_from(self._buffer, self._first)
+        if length > MAX_FRAME_BYTES * 16:
+            raise LinkLost(f"{self.address} announced a frame of {length} bytes: is it a RocketMQ server?")
+        self._first += 4
+        if length <= BUFFER_BYTES:
+            self._fill(length)
+            frame = bytes(self._view[self._first : self._first + length])
+            self._first += length
+            return decode_frame(frame)
+        large = bytearray(length)
+        view = memoryview(large)
+        done = self._last - self._first
+        view[:done] = self._view[self._first : self._last]
+        self._first = self._last = 0
+        while done < length:
+            done += self._receive_into(view[done:])
+        return decode_frame(large)
+
+    def _fill(self, count: int) -> None:
+        """Reads until the buffer holds that many bytes more than were used."""
+        if self._first + count > BUFFER_BYTES or self._first == self._last:
+            left = self._last - self._first
+            self._view[:left] = bytes(self._view[self._first : self._last])
+            self._first, self._last = 0, left
+        while self._last - self._first < count:
+            self._last += self._receive_into(self._view[self._last :])
+
+    def _receive_into(self, room: memoryview) -> int:
+        try:
+            got = self._socket.recv_into(room)
+        except TimeoutError:
+            raise LinkLost(f"{self.address} did not answer within {self.timeout_s:g} s") from None
+        except OSError as wrong:
+            raise LinkLost(f"the connection to {self.address} broke: {wrong}") from None
+        if not got:
+            raise LinkLost(f"{self.address} closed the connection")
+        return got

@@ -22,6 +22,7 @@ from arrowmq.wire.properties import encode_properties
 
 TRANSACTION_PREPARED = 0x4
 WINDOW = 128  # sends under way on one connection
+REFILL = 32  # of which so many leave together
 BATCH_MESSAGES = 128
 BATCH_BYTES = 512 * 1024
 # The message is stored, only a copy or a flush was late: sending it again would make two of it.
@@ -130,15 +131,14 @@ class Sender:
         left: list[tuple[list[Outgoing], Command]] = []
         done = 0
         try:
-            for first in range(0, min(WINDOW, len(waiting)), 32):
-                link.send([command for _, command in waiting[first : first + 32]])
-            ahead = min(-(-WINDOW // 32) * 32, len(waiting))
+            sent = 0
             for group, command in waiting:
+                if sent - done <= WINDOW - REFILL and sent < len(waiting):
+                    # Many at a time: one write, and one wake-up of the broker for all of them.
+                    link.send([following for _, following in waiting[sent : sent + REFILL]])
+                    sent += REFILL
                 answer = link.receive(command.opaque)
                 done += 1
-                if ahead < len(waiting):
-                    link.send([waiting[ahead][1]])
-                    ahead += 1
                 if answer.code in STORED:
                     self._stored(broker, group, answer)
                 elif answer.code in BUSY:

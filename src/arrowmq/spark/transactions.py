@@ -163,19 +163,21 @@ class Committer:
     def _end(self, broker: str, places: list[tuple[int, int]], decision: int) -> None:
         """Ends half messages of one broker, with requests sent ahead; their order is kept."""
         address = self.cluster.address(broker)
-        commands = [self._ending(broker, queue_offset, log_offset, decision) for queue_offset, log_offset in places]
+        commands = (self._ending(broker, queue_offset, log_offset, decision) for queue_offset, log_offset in places)
+        refused: Refusal | None = None
         try:
-            answers = self.cluster.link(address).call_many(commands, window=128)
+            for answer in self.cluster.link(address).call_many(commands, window=256):
+                if answer.code == ResponseCode.SUCCESS:
+                    continue
+                if decision == COMMIT:
+                    refused = Refusal(answer.code, answer.remark, f"committing half messages on broker {broker}")
+                # Ended before, or gone: either way nobody will see it, which is all that a rollback wants.
+                log.debug("ending on broker %s: %s", broker, answer.remark)
         except LinkLost:
             self.cluster.drop(address)
             raise
-        for answer in answers:
-            if answer.code == ResponseCode.SUCCESS:
-                continue
-            if decision == COMMIT:
-                raise Refusal(answer.code, answer.remark, f"committing half messages on broker {broker}")
-            # Ended before, or gone: either way nobody will see it, which is all that a rollback wants.
-            log.debug("rolling back on broker %s: %s", broker, answer.remark)
+        if refused is not None:
+            raise refused  # after the last answer, so that none is left in the connection
 
     def _ending(
         self, broker: str, queue_offset: int, log_offset: int, decision: int, *, question: Command | None = None

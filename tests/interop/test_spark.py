@@ -1,0 +1,99 @@
+"""Spark on a real Apache broker: its topics read and written, its store scanned while it runs, and as a copy."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import apache
+from oracle.process import broker_port, free_port
+
+from arrowmq.spark import session
+from arrowmq.spark.starting import unhurried
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The NameServer's address and the store of the broker."""
+    folder = tmp_path_factory.mktemp("apache")
+    with apache.cluster(folder, free_port(), broker_port(), mappedFileSizeCommitLog=1 << 20) as (names, _):
+        yield names.address, folder / "broker" / "store"
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    started = session("interop", master="local[2]", is_short=True, **warehouse)
+    yield started
+    started.stop()
+
+
+def whole(frame: Any) -> list[Any]:
+    """Every column of every row, in the order of the log."""
+    return sorted(frame.collect(), key=lambda row: row.commitLogOffset)
+
+
+def source(reader: Any, namesrv: str, topic: str, **options: Any) -> Any:
+    return reader.format("arrowmq").options(namesrv=namesrv, topic=topic, **options).load()
+
+
+def test_topic_stream_live_store_and_copy_of_an_apache_broker_are_the_same_rows(
+    spark: Any, broker: tuple[str, Path], tmp_path: Path
+) -> None:
+    namesrv, store = broker
+    columns = ("concat('row ', id) as body", "concat('tag', id % 3) as tags", "concat('key', id) as keys")
+    frame = spark.range(ROWS).selectExpr(
+        *columns, "cast(id % 4 as int) as queueId", "map('n', cast(id as string)) as properties"
+    )
+    frame.write.format("arrowmq").options(namesrv=namesrv, topic="SparkRead").mode("append").save()
+    served = whole(source(spark.read, namesrv, "SparkRead"))
+    assert {f"row {number}".encode(): 1 for number in range(ROWS)} == Counter(bytes(row.body) for row in served)
+    assert {"broker-a"} == {row.brokerName for row in served}
+    assert ROWS // 3 == source(spark.read, namesrv, "SparkRead", tags="tag1").count()
+    assert 499 == source(spark.read, namesrv, "SparkRead", sql="n > 2500").count()
+
+    scan = spark.read.format("arrowmq.store").option("topic", "SparkRead")
+    assert served == whole(scan.load(str(store)))
+    shutil.copytree(store, tmp_path / "copy")
+    assert served == whole(scan.load(str(tmp_path / "copy")))
+    everything = spark.read.format("arrowmq.store").load(str(tmp_path / "copy"))
+    assert served == [row for row in whole(everything) if row.topic == "SparkRead"]
+
+    limited = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 1000}
+    stream = source(spark.readStream, namesrv, "SparkRead", **limited)
+    writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer = writer.option("path", str(tmp_path / "data")).trigger(availableNow=True)
+    unhurried(lambda: writer.start().awaitTermination())
+    assert served == whole(spark.read.parquet(str(tmp_path / "data")).select(*served[0].__fields__))
+
+
+def test_the_exactly_once_sink_keeps_its_word_on_an_apache_broker(
+    spark: Any, broker: tuple[str, Path], tmp_path: Path
+) -> None:
+    """The last batch is repeated, as after a crash between the sink's commit and Spark's own."""
+    namesrv, _ = broker
+    frame = spark.range(300).selectExpr("concat('row ', id) as body")
+    frame.write.format("arrowmq").options(namesrv=namesrv, topic="SparkFrom").mode("append").save()
+
+    def run() -> None:
+        limited = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 200}
+        stream = source(spark.readStream, namesrv, "SparkFrom", **limited).select("body")
+        writer = stream.writeStream.format("arrowmq").options(namesrv=namesrv, topic="SparkTo")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        unhurried(lambda: writer.start().awaitTermination())
+
+    run()
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    last.unlink()
+    run()
+    found = Counter(bytes(row.body) for row in source(spark.read, namesrv, "SparkTo").collect())
+    assert {f"row {number}".encode(): 1 for number in range(300)} == found
