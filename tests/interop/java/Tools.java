@@ -12,7 +12,6 @@ import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
-import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
@@ -87,7 +86,7 @@ final class Tools {
         if (type == Set.class) {
             return new LinkedHashSet<>((List<Object>) given);
         }
-        if (type == TopicConfig.class || type == SubscriptionGroupConfig.class) {
+        if (type == TopicConfig.class || type.getSimpleName().equals("SubscriptionGroupConfig")) { // elsewhere in 4.9
             return RemotingSerializable.fromJson(RemotingSerializable.toJson(given, false), type);
         }
         if (type == MessageQueue.class) {
