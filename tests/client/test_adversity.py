@@ -386,3 +386,25 @@ class TestABrokerThatShedsLoad:
         async with arrowmq.Producer(arrowmq_broker.namesrv, timeout_s=30, retries=0) as producer:
             receipts = await asyncio.gather(*(producer.send(topic, b"%d" % n) for n in range(60)))
         assert 60 == len({receipt.offset_msg_id for receipt in receipts})
+
+
+async def test_a_gathered_send_has_a_time_out_of_its_own(
+    arrowmq_broker: BrokerThread, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The impatient one of a batch is told in its own time; the patient one waits on."""
+    async with relayed(arrowmq_broker, monkeypatch) as relay:
+        batching = arrowmq.Batching(linger_ms=1)
+        async with arrowmq.Producer(arrowmq_broker.namesrv, batching=batching, timeout_s=1.0, retries=0) as producer:
+            await producer.send(topic, b"the topic is made")
+            await producer._session.refresh_route(topic)
+            await producer.send(topic, b"through the relay")
+            relay.is_stalled = True
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            patient = asyncio.create_task(producer.send(topic, b"patient"))
+            with pytest.raises(arrowmq.SendTimedOut, match="gathered"):
+                await producer.send(topic, b"impatient", timeout_s=0.1)
+            assert loop.time() - started < 0.9
+            with pytest.raises(arrowmq.SendTimedOut):
+                await patient
+            assert 0.9 <= loop.time() - started

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from arrowmq import native
 from arrowmq.client import _flights_plain
 from arrowmq.client.errors import ArrowMQError
+from arrowmq.client.faults import FaultTable
 from arrowmq.client.outgoing import Message, Packing, message_properties, pack
 from arrowmq.client.send_frame import FrameStarts
 from arrowmq.client.sending import Sender
@@ -180,3 +181,16 @@ def test_a_refusal_ends_the_flight_with_the_brokers_own_words(twin: ModuleType) 
     landed = Landed(twin, {2}).feed(frame)
     assert len(frame) == landed.consumed
     assert "too much" in str(landed.flights[2].future.exception())
+
+
+@both_twins
+def test_a_slow_answer_makes_its_broker_suspect_and_a_quick_one_clears_it(twin: ModuleType) -> None:
+    faults = FaultTable(VirtualClock(1_700_000_000_000))
+    fields = {"queueId": "1", "queueOffset": "2", "msgId": "M"}
+    for took_s, is_available in ((0.04, True), (0.7, False), (0.01, True)):
+        landed = Landed(twin, {1})
+        landed.flights[1].faults = faults
+        landed.flights[1].launched = 1.0 - took_s
+        landed.feed(encode_frame(Command(code=0, opaque=1, flag=1, ext=fields, serialize_type=1)))
+        assert (1, 2) == (landed.flights[1].future.result().queue_id, landed.flights[1].future.result().queue_offset)
+        assert is_available == faults.is_available("broker-a")

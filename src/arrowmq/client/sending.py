@@ -228,7 +228,7 @@ class Sender:
         """Let plain messages to this topic, up to such a size, take the short way from now on."""
         session = self._session
         route = session.routes.get(topic)
-        if route is None or route.is_template or not session.is_plain:
+        if route is None or not session.is_plain:
             return
         targets = [
             Target(queue, address, self._starts.of(topic, queue))
