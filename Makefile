@@ -41,8 +41,8 @@ interop: setup  ## real Java, Go and Node clients and the real Apache broker aga
 
 kinds-soak: setup  ## every kind of message at length: many kill points and seeds, 100,000 messages a key, a million delays
 	ARROWMQ_SEEDS=20 $(PYTEST) tests/chaos -n 2
-	ARROWMQ_SEEDS=5 $(PYTEST) -m interop tests/interop/test_differential.py tests/interop/test_crashes.py
-	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_order_and_time.py
+	ARROWMQ_SEEDS=5 ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_differential.py tests/interop/test_crashes.py
+	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_order_and_time.py tests/interop/test_kinds.py
 	$(BIN)/python -m benchmarks.pending
 
 client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
@@ -73,7 +73,7 @@ bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka
 	@tools/java
 	$(BIN)/python -m benchmarks.spark
 
-spark-soak: setup  ## crash tests of the Spark source and sink at seeded kill points, and a million rows
+spark-soak: setup  ## Spark streams killed at seeded points, and a million rows on our broker and on Apache's
 	@tools/java
 	$(BIN)/python tests/spark/soak
 

@@ -13,6 +13,8 @@ from typing import Any
 from oracle.hand import Hand
 from oracle.toolchain import OracleError
 
+#: ARROWMQ_SOAK=1 plays the long forms: more messages, and scenes in which a client lets half a minute pass by itself.
+SOAK = bool(os.environ.get("ARROWMQ_SOAK"))
 Record = dict[str, Any]
 _numbers = itertools.count(1)
 
