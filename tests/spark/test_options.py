@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from arrowmq.spark.options import OptionError, Options
 from arrowmq.spark.ranges import EARLIEST, LATEST
+from arrowmq.spark.sink import SinkOptions
 from arrowmq.spark.source_options import SourceOptions
 
 NAMESRV = {"namesrv": "127.0.0.1:9876"}
@@ -60,11 +62,42 @@ def test_a_batch_begins_at_the_earliest_and_a_stream_at_the_latest_message() -> 
         ({"topic": "a", "queues": '{"a":[0]}'}, "queues"),
         ({"topic": "a", "columns": ","}, "columns"),
         ({"topic": "a", "accesskey": "k"}, "secretKey"),
+        ({"topicpattern": "("}, "topicPattern"),
+        ({"topic": "a", "minpartitions": "0"}, "minPartitions"),
+        ({"topic": "a", "minoffsetspertrigger": "-1"}, "minOffsetsPerTrigger"),
+        ({"topic": "a", "startingoffsetsbytimestamp": '{"a":{"0":"noon"}}'}, "startingOffsetsByTimestamp"),
+        ({"topic": "a", "startingoffsetsbytimestampstrategy": "guess"}, "startingOffsetsByTimestampStrategy"),
+        ({"topic": "a", "endingoffsets": '{"a":{"0":-2}}'}, "endingOffsets"),
+        ({"topic": "a", "pullbatchsize": "0"}, "pullBatchSize"),
+        ({"topic": "a", "includeheaders": "1"}, "includeHeaders"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_option(given: dict[str, str], option: str) -> None:
     with pytest.raises(OptionError) as caught:
         SourceOptions.parse({**NAMESRV, **given}, is_stream=False)
+    assert str(caught.value).startswith(f"option {option}: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"topic": "a", "namesrv": ""}, "namesrv"),
+        ({"topic": "a", "namesrv": "nowhere"}, "namesrv"),
+        ({}, "topic"),
+        ({"topic": "a", "delivery": "at-most-once"}, "delivery"),
+        ({"topic": "a", "rate": "0"}, "rate"),
+        ({"topic": "a", "rate": "fast"}, "rate"),
+        ({"topic": "a", "acceptlostrecord": "yes"}, "acceptLostRecord"),
+        ({"topic": "a", "patiencems": "long"}, "patienceMs"),
+        ({"topic": "a", "pulltimeoutms": "0"}, "pullTimeoutMs"),
+        ({"topic": "a", "secretkey": "s"}, "accessKey"),
+        ({"topic": "a", "deliverry": "exactly-once"}, "deliverry"),
+    ],
+)
+def test_a_wrong_option_of_the_sink_is_named(given: dict[str, str], option: str) -> None:
+    schema = StructType([StructField("body", StringType())])
+    with pytest.raises(OptionError) as caught:
+        SinkOptions.parse({**NAMESRV, **given}, schema, is_stream=True)
     assert str(caught.value).startswith(f"option {option}: ")
 
 

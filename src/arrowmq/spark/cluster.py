@@ -31,6 +31,13 @@ SYSTEM_TOPIC = re.compile(
 )
 
 
+def name_pattern(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as wrong:
+        raise OptionError("topicPattern", f"{pattern!r} is not a regular expression: {wrong}") from None
+
+
 class Refusal(RuntimeError):
     """A broker or NameServer answered no; the message has its reason."""
 
@@ -228,10 +235,7 @@ class Cluster:
 
     def topics_like(self, pattern: str) -> list[str]:
         """Users' topics whose whole name matches."""
-        try:
-            wanted = re.compile(pattern)
-        except re.error as wrong:
-            raise OptionError("topicPattern", f"{pattern!r} is not a regular expression: {wrong}") from None
+        wanted = name_pattern(pattern)
         return [topic for topic in self.topics() if wanted.fullmatch(topic) and not SYSTEM_TOPIC.match(topic)]
 
     # ---------------------------------------------------------------------------------------------------- offsets

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from arrowmq.filter import SQL92, FilterError, compile
-from arrowmq.spark.cluster import Cluster, Connection, Route
+from arrowmq.spark.cluster import Cluster, Connection, Route, name_pattern
 from arrowmq.spark.filters import tag_filter
 from arrowmq.spark.link import Credentials
 from arrowmq.spark.options import OptionError, Options
@@ -71,6 +71,8 @@ class SourceOptions:
             raise OptionError("topic", "say what to read: topic, topics (several, with commas), topicPattern or queues")
         if len(said) > 1:
             raise OptionError(said[1], f"cannot be used together with {said[0]}")
+        if pattern is not None:
+            name_pattern(pattern)
         tags, sql = options.text("tags"), options.text("sql")
         if tags and sql:
             raise OptionError("sql", "cannot be used together with tags")
