@@ -39,7 +39,7 @@ async def test_plain_messages_take_it_with_everything_that_belongs_to_them(
     receipts = [
         await producer.send(topic, b"plain"),
         await producer.send(topic, b"full", tag="t", keys=["a", "b"], properties={"city": "北京"}, flag=-7),
-        await producer.send(topic, b"quick", wait_store=False),
+        await producer.send(arrowmq.Message(topic, b"quick", wait_store=False)),
     ]
     assert 0 == producer.general
     async with arrowmq.Admin(cluster) as admin:

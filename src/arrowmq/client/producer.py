@@ -172,9 +172,18 @@ class Producer:
         Which queue: `queue` names it, `selector` chooses it, equal `order_key`s share one; else round robin. When: at
         once, or after `delay` seconds (or a timedelta), or at the time `deliver_at`, or by RocketMQ's `delay_level`.
         """
+        message: Message | None = None
         if isinstance(topic, Message):
             message = topic
-            return await self._send(self._pack(message), _choice(message, queue, selector), timeout_s)
+            topic, body, tag, keys, properties = (
+                message.topic,
+                message.body,
+                message.tag,
+                message.keys,
+                message.properties,
+            )
+            delay_level, delay, deliver_at = message.delay_level, message.delay, message.deliver_at
+            order_key, flag, wait_store = message.order_key, message.flag, message.wait_store
         if (
             self._lanes is not None and order_key is None and queue is None and selector is None
             and delay is None and delay_level is None and deliver_at is None
@@ -197,7 +206,7 @@ class Producer:
                                 self._session.flights.forget(flight)
                 finally:
                     self._in_flight.leave(size)
-        message = Message(
+        message = message or Message(
             topic, body, tag, keys, properties, delay_level, delay, deliver_at, order_key, flag, wait_store
         )
         receipt = await self._send(self._pack(message), _choice(message, queue, selector), timeout_s)

@@ -58,6 +58,7 @@ class Session:
         self.consumer_data: dict[str, Callable[[], ConsumerData]] = {}
         self.broker_versions: dict[str, int] = {}
         self._namesrv_index = 0
+        self._last_failure: NamesrvUnreachable | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._questions: dict[str, asyncio.Task[Any]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -75,8 +76,11 @@ class Session:
                 await self._await_namesrv()
         except TimeoutError as late:
             await self.close()
+            if self._last_failure is not None:  # why it did not answer says more than that it took too long
+                raise self._last_failure from late
             raise NamesrvUnreachable(
-                self.options.namesrv, [late.__cause__ or late] * len(self.options.namesrv)
+                self.options.namesrv,
+                [TimeoutError(f"no answer within {self.options.start_timeout_s:g} s")] * len(self.options.namesrv),
             ) from late
         except BaseException:
             await self.close()
@@ -92,6 +96,7 @@ class Session:
             except Refused:
                 return  # it answered, that is what counts
             except NamesrvUnreachable as failure:
+                self._last_failure = failure
                 if self.options.start_timeout_s < 1:
                     raise
                 log.warning("%s; trying again for up to %g s", failure, self.options.start_timeout_s)
