@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,22 +39,43 @@ ARGUMENTS = {
     "broker config set": ["broker-a", "a=b"],
     "completion": ["bash"],
 }
-# These run servers or work on files; they are tested elsewhere.
-OTHERS = ("server", "namesrv", "broker", "store", "pipeline")
+# Verbs that run servers, work on files or start Spark: each with arguments that are wrong, the exit code for them, and
+# a word of what is then said. What they do when all is well is tested with their own subjects.
+LOCAL: dict[str, tuple[list[str], int, str]] = {
+    "server": (["--port", "70000"], 2, "70000 is not in the range"),
+    "namesrv": (["-c", "no-such-file.conf"], 1, "no-such-file.conf"),
+    "broker": (["--dir", "x", "--set", "no equals sign"], 2, "expected key=value"),
+    "store check": (["no-such-folder"], 2, "does not exist"),
+    "store dump": (["no-such-folder"], 2, "does not exist"),
+    "store rebuild": (["no-such-folder"], 2, "does not exist"),
+    "store stats": (["no-such-folder"], 2, "does not exist"),
+    "pipeline archive": ([], 2, "Missing option '--to'"),
+    "pipeline audit": ([], 2, "Missing argument 'STORE...'"),
+    "pipeline dead-letters": (["--namesrv"], 2, "requires an argument"),
+    "pipeline init": ([], 2, "Missing argument 'FOLDER'"),
+    "pipeline replay": ([], 2, "Missing option '--work'"),
+    "pipeline trace": (["--no-such-option"], 2, "No such option"),
+}
+# Verbs of pipelines that ask a server at once; with the arguments they need to get there
+DOWN = {"pipeline dead-letters": [], "pipeline trace": []}
 
 
 def verbs(group: click.Group = arrowmq, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every verb of the command, found in its own tree: one that is added tomorrow is here, too."""
     context = click.Context(group)
     for name in group.list_commands(context):
         found = group.get_command(context, name)
         full = f"{path} {name}".strip()
-        if isinstance(found, click.Group) and (full == "broker" or full not in OTHERS):
+        if isinstance(found, click.Group):
             yield from verbs(found, full)
-        elif found is not None and full not in OTHERS:
+            if found.invoke_without_command:
+                yield full, found
+        elif found is not None:
             yield full, found
 
 
-VERBS = dict(verbs())
+ALL = dict(verbs())
+VERBS = {verb: found for verb, found in ALL.items() if verb not in LOCAL}
 
 
 def test_the_verbs_of_the_command_are_these() -> None:
@@ -64,18 +86,61 @@ def test_the_verbs_of_the_command_are_these() -> None:
         "message show", "message tail", "offset reset", "offset show", "topic create", "topic delete", "topic list",
         "topic routes", "topic show", "topic update",
     ] == sorted(VERBS, key=lambda verb: (not verb.startswith("broker"), verb))  # fmt: skip
+    assert set(LOCAL) == set(ALL) - set(VERBS), "a verb that is gone"
 
 
 @pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_a_scene_with_a_running_server(verb: str) -> None:
+    """In this folder: `command("noun", "verb", …)` ends well there, or its document is looked at."""
+    words = r",\s*".join(f'"{word}"' for word in verb.split())
+    called = re.compile(rf"(?:command|\bcommand\.json|at_a_terminal|command\.run)\(\s*(?:[\w.]+,\s*)?{words}")
+    scenes = [
+        path for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__) or verb == "completion"
+    ]
+    assert any(called.search(path.read_text()) for path in scenes), f"no scene calls arrowmq {verb}"
+
+
+@pytest.mark.parametrize("verb", LOCAL)
+def test_wrong_arguments_of_a_local_verb_are_a_sentence(command: Command, verb: str) -> None:
+    words, code, said = LOCAL[verb]
+    told = command.fails(code, *verb.split(), *words)
+    assert said in " ".join(told.split())
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("verb", DOWN)
+def test_a_pipeline_says_in_a_sentence_that_no_server_answers(closed_port: int, verb: str) -> None:
+    words = [*verb.split(), *DOWN[verb], "--namesrv", f"127.0.0.1:{closed_port}"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from arrowmq.cli import main; main()", *words],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert 1 == done.returncode
+    assert "no NameServer answers" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ALL)
+def test_an_option_that_there_is_not_is_named(command: Command, verb: str) -> None:
+    assert "No such option: --no-such-option" in command.fails(2, *verb.split(), "--no-such-option")
+
+
+@pytest.mark.parametrize("verb", ALL)
 def test_every_verb_helps_with_an_example(command: Command, verb: str) -> None:
     text = " ".join(command(*verb.split(), "--help").split())
     assert f"arrowmq {verb}" in text.partition("Usage:")[2].partition("Options:")[2].partition("Example")[2]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ALL)
 def test_every_verb_is_in_the_docs_with_what_it_prints(verb: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
-    assert f"arrowmq {verb}" in page.partition("## topic")[2]
+    docs = Path(__file__).parents[2] / "docs"
+    if verb in LOCAL:
+        pages = [docs / "operations.md", docs / "store.md", docs / "spark" / "pipelines.md"]
+        assert any(f"arrowmq {verb}" in page.read_text() for page in pages)
+    else:
+        assert f"arrowmq {verb}" in (docs / "commands.md").read_text().partition("## topic")[2]
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("completion", "doctor")])

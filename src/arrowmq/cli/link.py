@@ -124,8 +124,13 @@ def connected(verb: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
         async def work() -> None:
             await knock(namesrv, timeout_s)
-            async with Admin(namesrv, **connect) as admin:
-                await verb(Link(admin, Screen(as_json), namesrv, connect), **arguments)
+            try:
+                async with Admin(namesrv, **connect) as admin:
+                    await verb(Link(admin, Screen(as_json), namesrv, connect), **arguments)
+            except NamesrvUnreachable as down:
+                if "tls" not in connect and "closed it" in str(down):
+                    raise NotReachable(f"{down}. If it takes TLS connections only, add --tls") from down
+                raise
 
         run(work)
 

@@ -31,9 +31,12 @@ def read_settings(
     """File, then --set, then options of their own: the later wins."""
     try:
         properties = read_properties(config_file) if config_file is not None else {}
-        properties.update(parse_settings(settings))
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
+    try:
+        properties.update(parse_settings(settings))
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
     properties.update({key: value for key, value in options.items() if value is not None})
     return properties
 

@@ -140,7 +140,8 @@ class RemotingClient:
             message = f"{address} did not accept a connection within {self._connect_timeout_s:g} s"
             raise ConnectFailed(address, message) from None
         except OSError as error:
-            raise ConnectFailed(address, f"cannot connect to {address}: {_reason(error)}") from error
+            reason = _reason(error, by_tls=self._tls is not None)
+            raise ConnectFailed(address, f"cannot connect to {address}: {reason}") from error
         if connection.closed:
             raise ConnectionLost(address, f"{address} closed the connection at once")
         connection.name = address
@@ -158,9 +159,11 @@ class RemotingClient:
             del self._connections[address]
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError, *, by_tls: bool) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens there (connection refused)"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or error}"
-    return error.strerror or str(error)
+    if by_tls and isinstance(error, ConnectionError):
+        return "the TLS handshake was cut off: does it speak TLS?"
+    return error.strerror or str(error) or type(error).__name__
