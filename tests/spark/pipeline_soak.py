@@ -151,7 +151,16 @@ class Soak:
         return differences(expected, found)
 
     def delta(self) -> str | None:
-        return self.archive("delta")
+        """The report has read the table with Delta's own reader; its log must hold each batch of one query once."""
+        wrong = self.archive("delta")
+        batches = []
+        for path in sorted((self.folder / "lake-delta" / "data" / "_delta_log").glob("*.json")):
+            entries = [json.loads(line) for line in path.read_text().splitlines()]
+            batches += [(entry["txn"]["appId"], entry["txn"]["version"]) for entry in entries if "txn" in entry]
+        queries, numbers = {query for query, _ in batches}, [number for _, number in batches]
+        if len(queries) != 1 or numbers != list(range(len(numbers))):
+            return f"{wrong or 'the rows are right'}, but the log of the table has the batches {batches}"
+        return wrong
 
     def replay(self) -> str | None:
         source, target = f"Replay{self.seed}", f"Replayed{self.seed}"

@@ -45,10 +45,14 @@ def test_no_java_at_all_is_one_clear_sentence(tmp_path: Path, monkeypatch: pytes
         find_java()
 
 
-def test_table_formats_name_what_they_lack() -> None:
+def test_table_formats_name_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.2.0")
     assert {} == table_settings("parquet")
-    assert "io.delta:delta-spark_" in table_settings("delta")["spark.jars.packages"]
+    assert "io.delta:delta-spark_4.2_" in table_settings("delta")["spark.jars.packages"]
     with pytest.raises(ValueError, match="none of parquet, delta, iceberg"):
         table_settings("csv")
     with pytest.raises(ValueError, match=r"Iceberg has no build for Spark 4\.2"):
         table_settings("iceberg")
+    monkeypatch.setattr("pyspark.__version__", "4.3.0")
+    with pytest.raises(ValueError, match=r"Delta has no build for Spark 4\.3"):
+        table_settings("delta")

@@ -20,7 +20,8 @@ PANDAS_WARNING = "PySpark does not yet fully support pandas"  # it does for what
 QUIET_JAVA = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.json'}"
 SHORT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 FORMATS = ("parquet", "delta", "iceberg")
-# Iceberg is built for Spark 4.0 and 4.1 only, as of its release 1.12.
+# Which Sparks have builds, as of Delta 4.4 and Iceberg 1.12.
+DELTA_BUILDS = ("4.0", "4.1", "4.2")
 ICEBERG_BUILDS = {"4.0": "1.11.0", "4.1": "1.12.0"}
 
 
@@ -130,6 +131,10 @@ def table_settings(table_format: str) -> dict[str, str]:
 
     minor = ".".join(pyspark.__version__.split(".")[:2])
     if table_format == "delta":
+        if minor not in DELTA_BUILDS:
+            raise ValueError(
+                f"Delta has no build for Spark {minor} (it has for {', '.join(DELTA_BUILDS)}): use parquet"
+            )
         return {
             "spark.jars.packages": f"io.delta:delta-spark_{minor}_2.13:{_delta_version()}",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
