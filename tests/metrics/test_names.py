@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from arrowmq.server import Node, build_node
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 NO_POP = "ArrowMQ has no pop consumption"
 NOT_HERE = {
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": NO_POP,
@@ -100,3 +102,15 @@ async def test_the_scene_is_counted_message_by_message(node: Node) -> None:
     assert found["rocketmq_timer_dequeue_total", metered.TOPIC] == 1
     assert found["rocketmq_timing_messages", metered.TOPIC] == 0
     assert found["rocketmq_delay_message_latency_seconds_bucket", metered.TOPIC, "60.0"] == 1
+
+
+async def test_the_page_about_metrics_names_each_of_them_and_no_other(node: Node) -> None:
+    """docs/metrics.md; a metric with a unit stands there without it."""
+    assert node.metrics is not None
+    named = set(re.findall(r"`((?:rocketmq|arrowmq)_[a-z_]+)`", PAGE.read_text().partition("## Apache's")[2]))
+    shown = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in text_string_to_metric_families(node.metrics.text().decode())
+    }
+    twins = {f"{name}_{unit}" for name in shown for unit in ("milliseconds", "seconds", "bytes")}
+    assert named == shown - twins
