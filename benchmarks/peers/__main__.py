@@ -20,6 +20,8 @@ from benchmarks.memory import touch_free_memory
 from benchmarks.peers.systems import BATCH, BIG, PEERS, SMALL, Missing, Peer, Span
 
 ONE, MANY, READ = "one message at a time, 16 senders, 1 KiB", "batched, 128 B", "reading that backlog of 128 B"
+# Kafka's and NATS's clients share a connection in the first row; RocketMQ's do too, Redis's do not.
+SHARED = "the same, 16 senders on one connection"
 MOST_READ = 2_000_000
 Runs = dict[str, dict[str, list[Metrics]]]
 
@@ -27,6 +29,9 @@ Runs = dict[str, dict[str, list[Metrics]]]
 def work(peer: Peer, span: Span) -> dict[str, Metrics]:
     """The three pieces of work on one peer, one after the other."""
     found = {ONE: peer.send("one", BIG, 1, span)}
+    shared = peer.send_shared("one", BIG, Span(1, span.window_s))
+    if shared is not None:
+        found[SHARED] = shared
     found[MANY] = peer.send("many", SMALL, BATCH, span)
     # What the warm-up sent lies there too; nobody is asked for more than the window is known to have left.
     found[READ] = peer.read("many", min(int(found[MANY]["messages"]), MOST_READ))
@@ -52,7 +57,8 @@ def visit(name: str, span: Span, runs: Runs) -> None:
 
 def table(runs: Runs, names: list[str]) -> str:
     lines = ["| work | figure | " + " | ".join(names) + " |", "|---|---|" + "---:|" * len(names)]
-    for title, found in runs.items():
+    for title in (ONE, SHARED, MANY, READ):
+        found = runs.get(title, {})
         for figure, unit, form in (
             ("cpu_us", "broker CPU, µs a message", "{:.2f}"),
             ("rate", "messages a second", "{:,.0f}"),

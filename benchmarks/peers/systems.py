@@ -27,7 +27,8 @@ HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arrowmq-bench"
 NATS_SERVER = "github.com/nats-io/nats-server/v2@v2.12.1"
 NATS_CLIENT = "github.com/nats-io/nats.go@v1.47.0"
-BIG, SMALL, BATCH = 1024, 128, 32
+BIG, SMALL = 1024, 128
+BATCH = 256  # of small messages: some 64 KiB with what surrounds them, as large as Kafka's batches here
 # As large answers as Kafka's default fetch: RocketMQ's own default is 32 messages or 256 KiB.
 PULL_COUNT, PULL_BYTES = 1024, 1 << 20
 BIG_PULLS = {
@@ -70,6 +71,10 @@ class Peer(ABC):
     @abstractmethod
     def send(self, topic: str, size: int, batch: int, span: Span) -> Metrics:
         """16 senders, one message or one batch at a time each."""
+
+    def send_shared(self, topic: str, size: int, span: Span) -> Metrics | None:
+        """16 senders on one connection, where `send` has one for each and the system's own clients share one."""
+        return None
 
     @abstractmethod
     def read(self, topic: str, count: int) -> Metrics:
@@ -121,13 +126,17 @@ class ArrowMQ(Peer):
         return self.system.broker.cpu_seconds()
 
     def send(self, topic: str, size: int, batch: int, span: Span) -> Metrics:
+        return self._send(topic, size, batch, span, connections=16, inflight=1)
+
+    def send_shared(self, topic: str, size: int, span: Span) -> Metrics:
+        return self._send(topic, size, 1, span, connections=1, inflight=16)
+
+    def _send(self, topic: str, size: int, batch: int, span: Span, *, connections: int, inflight: int) -> Metrics:
         with closing(self.system.asker()) as asker:
             asker.create_topic(topic, QUEUES)
-        for seconds in (span.warm_s, span.window_s):
-            done = loads.raw_send(
-                self.system, topic, connections=16, inflight=1, size=size, seconds=seconds, batch=batch
-            )
-        return done
+        shape = {"connections": connections, "inflight": inflight, "size": size, "batch": batch}
+        loads.raw_send(self.system, topic, seconds=span.warm_s, **shape)
+        return loads.raw_send(self.system, topic, seconds=span.window_s, **shape)
 
     def read(self, topic: str, count: int) -> Metrics:
         with closing(self.system.asker()) as asker:
