@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -52,6 +53,15 @@ def test_the_compose_command_starts_the_same_server_and_takes_the_hosts_name(tmp
     filled = [word.replace("${ARROWMQ_HOST:-127.0.0.1}", "localhost") for word in arguments]
     assert filled != arguments
     assert "at localhost:" in starts(filled, tmp_path / "data")
+
+
+def test_the_container_file_has_no_fault_that_hadolint_knows() -> None:
+    """hadolint comes with the development tools where it is packaged (Linux on x86-64)."""
+    linter = Path(sys.executable).with_name("hadolint")
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return
+    done = subprocess.run([linter, CONTAINER], capture_output=True, text=True, check=False)
+    assert (0, "") == (done.returncode, done.stdout + done.stderr)
 
 
 def test_published_ports_are_the_same_outside_as_inside() -> None:
