@@ -260,6 +260,35 @@ async def test_the_fast_path_is_asked_first_and_leaves_the_rest_to_the_handlers(
     assert sorted(asked, reverse=True) == asked
 
 
+async def test_large_answers_of_the_fast_path_arrive_whole_and_in_order_at_a_slow_reader(start_server: Any) -> None:
+    """One frame a call, as pulls are: answers gather, leave together, and wait where the kernel takes no more."""
+    sizes = [100, 300_000, 5, 70_000, 1_500_000, 64]
+
+    def fast_path(connection: Any, buffer: memoryview) -> tuple[int, bytes | None]:
+        if len(buffer) < 4 or len(buffer) < (length := 4 + int.from_bytes(buffer[:4], "big")):
+            return 0, None
+        (command,) = FrameSplitter().feed(bytes(buffer[:length]))
+        if command.code != 99:
+            return 0, None
+        return length, encode_frame(command.answer(body=bytes([command.opaque % 251]) * sizes[command.opaque % 6]))
+
+    _, address = await start_server(Service(), fast_path=fast_path)
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=4096)
+    codes = [ECHO if number % 17 == 3 else 99 for number in range(150)]
+    for number, code in enumerate(codes):
+        writer.write(encode_frame(Command.request(code, Echo(text="x"), opaque=number)))
+    await writer.drain()
+    splitter, answers = FrameSplitter(), list[Command]()
+    while len(answers) < len(codes):
+        answers += splitter.feed(await reader.read(4096))
+        await asyncio.sleep(0)
+    assert [answer.opaque for answer in answers] == list(range(150))
+    for number, answer in enumerate(answers):
+        assert answer.body == (b"" if codes[number] == ECHO else bytes([number % 251]) * sizes[number % 6])
+    writer.close()
+
+
 def test_two_handlers_of_one_code_are_refused() -> None:
     with pytest.raises(ValueError, match="two handlers"):
         HandlerTable(Service(), Service())

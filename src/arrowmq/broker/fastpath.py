@@ -7,7 +7,6 @@ means for a broker, a topic and a reader; what it means for one request is decid
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,13 @@ from arrowmq.broker import names
 from arrowmq.broker.config import WRITE
 from arrowmq.broker.flow import FlowControl
 from arrowmq.broker.pull import PullService
-from arrowmq.broker.rewrite import MessagePath
 from arrowmq.broker.send import not_safe_yet, peer_address, region_of
 from arrowmq.filter import TagFilter
 from arrowmq.remoting.answer_times import SUCCESS, Answered
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
-from arrowmq.store import PutStatus
+from arrowmq.store import MessageStore, PutStatus
 from arrowmq.store.cold import HOT_BYTES
-from arrowmq.store.positions import Appended
 from arrowmq.store.reading import physical_memory_bytes
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -77,7 +74,7 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         now_ms=broker.clock.now_ms,
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
-        hold=Held(broker.path).hold if broker.path.sync_flush else None,
+        hold=hold_until_flushed(store) if broker.path.sync_flush else None,
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
     broker.stats.sources.append(lambda: hand_in(fast_send.take_counts, sends_of(broker)))
@@ -153,30 +150,25 @@ def gate_of(broker: Broker) -> Callable[[], int]:
     return gate
 
 
-class Held:
-    """Under SYNC_FLUSH: the answers of a pass, kept back until the disk has what the pass wrote."""
+def hold_until_flushed(store: MessageStore) -> Callable[[Connection, bytes], None]:
+    """Under SYNC_FLUSH: takes the answers of a pass, and sends them once the disk has what the pass wrote."""
 
-    def __init__(self, path: MessagePath) -> None:
-        self.path = path
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def hold(self, connection: Connection, answers: bytes) -> None:
+    def hold(connection: Connection, answers: bytes) -> None:
         connection.in_flight += 1
-        task = asyncio.ensure_future(self._send_when_flushed(connection, answers, self.path.store.appended))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
-    async def _send_when_flushed(self, connection: Connection, answers: bytes, end: Appended) -> None:
-        try:
-            if await self.path.store.flushed(end):
+        def flushed(is_safe: bool) -> None:
+            if is_safe:
                 connection.write_frame([answers])
-                return
-            remark = not_safe_yet(PutStatus.FLUSH_DISK_TIMEOUT)
-            for answer in FrameSplitter().feed(answers):
-                answer.code, answer.remark = ResponseCode.FLUSH_DISK_TIMEOUT, remark
-                connection.send(answer)
-        finally:
+            else:
+                remark = not_safe_yet(PutStatus.FLUSH_DISK_TIMEOUT)
+                for answer in FrameSplitter().feed(answers):
+                    answer.code, answer.remark = ResponseCode.FLUSH_DISK_TIMEOUT, remark
+                    connection.send(answer)
             connection.in_flight_ended()
+
+        store.call_when_flushed(store.appended, flushed)
+
+    return hold
 
 
 def peer_bytes(connection: Connection) -> bytes:

@@ -5,10 +5,12 @@ What the endpoint's fast path takes whole, and whose answers the kernel takes at
 line of Python; everything else is left to the connection's `_process`, which does all of it.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from posix.unistd cimport write
+from posix.uio cimport iovec, writev
 
 cdef enum:
     SMALLEST_FRAME = 8
+    GATHERED_BYTES = 256 * 1024       # of answers before they are sent, and so many
+    GATHERED_REPLIES = 64
 
 
 cdef class Intake:
@@ -62,10 +64,9 @@ cdef class Intake:
 
     cdef bint is_done_shortly(self, view, Py_ssize_t end) except -1:
         """Whether the fast path took all of it. If it took a part, the rest goes the general way from here."""
-        cdef Py_ssize_t position = 0, consumed
+        cdef Py_ssize_t position = 0, consumed, gathered = 0
         cdef object fast_path = self._endpoint.fast_path
-        cdef object reply
-        cdef object first = None
+        cdef list replies = []
         if fast_path is None or end < SMALLEST_FRAME or self._is_fresh or self._is_paused or self._is_ending:
             return False
         self._is_processing = True
@@ -74,17 +75,18 @@ cdef class Intake:
                 taken, reply = fast_path(self, view[position:] if position else view)
                 consumed = taken
                 if reply is not None:
-                    if first is None and position + consumed == end:
-                        first = reply
-                    else:
-                        self.write(reply)
+                    replies.append(reply)
+                    gathered += len(reply)
+                    if gathered > GATHERED_BYTES or len(replies) == GATHERED_REPLIES:
+                        self.send_all(replies)
+                        replies, gathered = [], 0
                 if not consumed:
                     break
                 position += consumed
+            if replies:
+                self.send_all(replies)
         finally:
             self._is_processing = False
-        if first is not None:
-            self.send_now(first)
         if position == 0:
             return False
         if position < end:
@@ -93,23 +95,30 @@ cdef class Intake:
             self._flush()
         return True
 
-    cdef int send_now(self, reply) except -1:
+    cdef int send_all(self, list replies) except -1:
         """Past the outbox while nothing waits in it; what the kernel does not take goes there."""
         cdef object outbox = self._outbox
-        cdef int handle
-        cdef Py_ssize_t written = -1, size
-        cdef const char *data
-        if type(reply) is bytes and not outbox.waiting_bytes and not outbox.is_blocked:
+        cdef int handle, count = 0
+        cdef Py_ssize_t written = 0
+        cdef iovec pieces[GATHERED_REPLIES]
+        if not outbox.waiting_bytes and not outbox.is_blocked and outbox.handle >= 0:
             handle = outbox.handle
-            if handle >= 0:
-                data = PyBytes_AS_STRING(reply)
-                size = PyBytes_GET_SIZE(reply)
+            for reply in replies:
+                if type(reply) is not bytes:
+                    break
+                pieces[count].iov_base = PyBytes_AS_STRING(reply)
+                pieces[count].iov_len = PyBytes_GET_SIZE(reply)
+                count += 1
+            if count:
                 with nogil:
-                    written = write(handle, data, size)
-                if written > 0:
-                    outbox.taken_bytes += written
-                    if written == size:
-                        return 0
-                    reply = memoryview(reply)[written:]
-        self.write(reply)
+                    written = writev(handle, pieces, count)
+                if written < 0:
+                    written = 0              # the outbox tries again and finds out why
+                outbox.taken_bytes += written
+        for reply in replies:
+            if written >= len(reply):
+                written -= len(reply)
+            else:
+                self.write(memoryview(reply)[written:] if written else reply)
+                written = 0
         return 0

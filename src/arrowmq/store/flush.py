@@ -1,6 +1,9 @@
 """Forcing to disk, in a thread of its own: the event loop never waits for it.
 
-SYNC_FLUSH is a group commit: while one fsync runs, the waiters of the next gather. ASYNC_FLUSH forces at intervals, if
+SYNC_FLUSH is a group commit: while one fsync runs, the waiters of the next gather. On a slow disk it does not begin at
+once either: those who were just answered come again in a moment, and so that each fsync serves all of them instead of
+every second one, the next waits for as many bytes as the last one had, but no longer than a part of the time an fsync
+takes. ASYNC_FLUSH forces at intervals, if
 enough pages are dirty. Either way the thread also forces queues and full index files, and writes the checkpoint with
 the times of what it forced, never of what was merely written.
 """
@@ -11,6 +14,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -23,6 +27,9 @@ from arrowmq.store.queues import Queues
 
 PAGE_BYTES = 4096
 _CHECKPOINT_S = 1.0
+_GATHER_PART = 0.25  # of the last fsync's time, for those just answered to come again
+_GATHER_LEAST_S = 0.0005  # an fsync that takes less than four times this is not worth waiting for
+_GATHER_MOST_S = 0.002
 _MANY_QUEUES = 256  # from here on the whole file system is forced at once, not file by file
 log = logging.getLogger(__name__)
 
@@ -31,6 +38,8 @@ class Loop(Protocol):
     """What of an event loop the thread needs."""
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> object: ...
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
 
 class Flusher:
@@ -53,6 +62,13 @@ class Flusher:
         self._asked = False
         self._stops = False
         self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
+        self._calls: deque[tuple[int, float, Callable[[bool], object]]] = deque()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._is_asked = False  # on the loop: the thread was woken, and its answer has not come back yet
+        self._gathering: asyncio.TimerHandle | None = None
+        self._gathered_end = 0
+        self._last_bytes = 0
+        self._last_s = 0.0
         self._force_lock = threading.Lock()
         self._last_thorough = self._last_queues = self._last_queues_thorough = time.monotonic()
 
@@ -78,13 +94,60 @@ class Flusher:
             if not waiter.done():
                 waiter.set_result(False)
         self._waiters.clear()
+        for timer in (self._expiry, self._gathering):
+            if timer is not None:
+                timer.cancel()
+        self._expiry = self._gathering = None
+        while self._calls:
+            self._calls.popleft()[2](False)
 
     def ask(self) -> None:
-        """Wake the thread, as every append under SYNC_FLUSH does."""
-        if not self._asked and self._thread is not None:
-            with self._wake:
-                self._asked = True
-                self._wake.notify()
+        """Wake the thread, as every append under SYNC_FLUSH does; not while it works or a group gathers."""
+        if self._is_asked or self._thread is None:
+            return
+        if self._gathering is not None:
+            if self._log.appended < self._gathered_end:
+                return
+            self._stop_gathering()
+        self._is_asked = True
+        with self._wake:
+            self._asked = True
+            self._wake.notify()
+
+    def call_when_flushed(self, end: Appended, callback: Callable[[bool], object], timeout_s: float) -> None:
+        """Like `wait`, without a task: calls back on the loop. Ends must not go back from call to call."""
+        assert self._loop is not None
+        if self.position >= end:
+            callback(True)
+            return
+        self._calls.append((end, time.monotonic() + timeout_s, callback))
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(timeout_s, self._expire)
+        self.ask()
+
+    def _expire(self) -> None:
+        assert self._loop is not None
+        self._expiry = None
+        now = time.monotonic()
+        while self._calls and self._calls[0][1] <= now:
+            self._calls.popleft()[2](False)
+        if self._calls:
+            self._expiry = self._loop.call_later(self._calls[0][1] - now, self._expire)
+
+    def _gather(self) -> None:
+        """An fsync has ended: let those it served come again before the next begins, if that is worth it."""
+        if self._gathering is None and self._config.is_sync_flush and self._loop is not None:
+            gather_s = min(self._last_s * _GATHER_PART, _GATHER_MOST_S)
+            if gather_s >= _GATHER_LEAST_S and self._last_bytes:
+                self._gathered_end = self._log.appended + self._last_bytes
+                self._gathering = self._loop.call_later(gather_s, self._stop_gathering)
+
+    def _stop_gathering(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+            if self._log.appended > self.position:
+                self.ask()
 
     async def wait(self, end: Appended, timeout_s: float) -> bool:
         """True once the log is forced up to `end`; False if that took too long, or the disk refused."""
@@ -104,6 +167,10 @@ class Flusher:
     def _resolve(self) -> None:
         """On the loop: tell those whose end is reached."""
         position = self.position
+        self._is_asked = False
+        self._gather()
+        while self._calls and self._calls[0][0] <= position:
+            self._calls.popleft()[2](True)
         if self._waiters:
             waiting = []
             for end, waiter in self._waiters:
@@ -115,6 +182,8 @@ class Flusher:
             self._waiters = waiting
         if self.on_flushed is not None:
             self.on_flushed(position)
+        if self._log.appended > position and (self._waiters or self._calls or self._config.is_sync_flush):
+            self.ask()
 
     # The thread's side
 
@@ -146,11 +215,15 @@ class Flusher:
         dirty_pages = appended // PAGE_BYTES - self.position // PAGE_BYTES
         is_thorough = now - self._last_thorough >= thorough_s
         # Whoever waits for a flush gets it, however little there is to flush.
-        if is_sync or is_thorough or self._waiters or dirty_pages >= self._config.flush_commit_log_least_pages:
-            if appended > self.position:
+        someone_waits = bool(self._waiters or self._calls)
+        if is_sync or is_thorough or someone_waits or dirty_pages >= self._config.flush_commit_log_least_pages:
+            is_news = appended > self.position
+            if is_news:
                 self.force_log()
-                if self._loop is not None and (self._waiters or self.on_flushed is not None):
-                    self._loop.call_soon_threadsafe(self._resolve)
+            if self._loop is not None and (
+                someone_waits or self._is_asked or (is_news and self.on_flushed is not None)
+            ):
+                self._loop.call_soon_threadsafe(self._resolve)
             if is_thorough or is_sync:
                 self._last_thorough = now
         if now - self._last_queues >= self._config.flush_interval_consume_queue / 1000:
@@ -168,8 +241,10 @@ class Flusher:
             newest = self._log.tail.last_store_timestamp
             if end <= self.position:
                 return
+            began = time.monotonic()
             for segment in self._log.segments_between(self.position, end):
                 segment.force()
+            self._last_bytes, self._last_s = end - self.position, time.monotonic() - began
             self.position = Flushed(end)
             self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, newest)
 

@@ -352,6 +352,10 @@ class MessageStore:
     def flushed(self, end: Appended) -> Awaitable[bool]:
         return self._flusher.wait(end, self.config.sync_flush_timeout / 1000)
 
+    def call_when_flushed(self, end: Appended, callback: Callable[[bool], object]) -> None:
+        """`flushed` without a task: calls back on the loop, with False if it took too long or the disk refused."""
+        self._flusher.call_when_flushed(end, callback, self.config.sync_flush_timeout / 1000)
+
     def flush(self) -> Flushed:
         """Force the log now, in the calling thread."""
         self._flusher.force_log()
