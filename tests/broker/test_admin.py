@@ -232,3 +232,40 @@ async def test_an_unknown_request_is_answered_with_the_code_for_that(node: Any) 
     assert (answer.code, answer.remark) == (
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 9999 not supported",
     )  # fmt: skip
+
+
+async def test_a_group_without_offsets_is_listed_among_the_groups_of_a_broker(node: Any) -> None:
+    """As Apache lists it: the dashboard shows a group that was created and has not consumed yet."""
+    await node.client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"fresh"}')
+    overall = fastjson.loads((await node.client.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False})).body)
+    assert {"fresh": []} in overall["consumeStatsList"]
+
+
+async def test_what_was_counted_a_moment_ago_is_no_rate_of_thousands(node: Any) -> None:
+    """A rate over less than ten seconds is the count over ten seconds; at rest it falls."""
+    for _ in range(10):
+        await node.client.send("orders")
+    ask = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "orders"}
+    first = fastjson.loads((await node.client.ask(RequestCode.VIEW_BROKER_STATS_DATA, ask)).body)
+    assert (first["statsMinute"]["sum"], first["statsMinute"]["tps"]) == (10, 1.0)
+    await node.clock.advance(120)
+    later = fastjson.loads((await node.client.ask(RequestCode.VIEW_BROKER_STATS_DATA, ask)).body)
+    assert (later["statsMinute"]["sum"], later["statsHour"]["sum"]) == (0, 10)
+
+
+async def test_the_times_of_sends_and_the_requests_that_wait_are_told(node: Any) -> None:
+    for _ in range(5):
+        await node.client.send("orders")
+    table = fastjson.loads((await node.client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+    divided = [int(piece.rpartition(":")[2]) for piece in table["putMessageDistributeTime"].split()]
+    assert sum(divided) == 5
+    assert float(table["putLatency99"]) <= float(table["putMessageEntireTimeMax"])
+    assert (table["sendThreadPoolQueueSize"], table["timerOffsetBehind"]) == ("0", "0")
+
+
+async def test_a_brokers_day_is_counted_without_its_own_topics(node: Any) -> None:
+    """mqadmin probes a broker by sending to the topic of its name; that is nobody's message."""
+    await node.client.send("orders")
+    await node.client.send("broker-a")
+    table = fastjson.loads((await node.client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+    assert (table["msgPutTotalTodayNow"], table["putMessageTimesTotal"]) == ("1", "2")
