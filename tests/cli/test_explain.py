@@ -18,7 +18,7 @@ from .conftest import Command
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerThread]:
     """One of its own: these tests move its clock."""
-    with BrokerThread(settings={"autoCreateTopicEnable": "false"}) as thread:
+    with BrokerThread(settings={"autoCreateTopicEnable": "false", "enablePropertyFilter": "true"}) as thread:
         yield thread
 
 
@@ -79,6 +79,14 @@ def test_a_filter_that_keeps_a_message_away_is_named(command: Command, topic: st
         )
 
 
+def test_a_filter_over_properties_is_named_as_one(command: Command, topic: str) -> None:
+    sent = command.json("message", "send", topic, "x", "--property", "amount=3")
+    with sync.Consumer(command.namesrv, group=f"{topic}_g", topic=topic, sql="amount > 5"):
+        assert f"the filter of {topic}_g, 'amount > 5', does not match its properties" in explain(
+            command, sent["msgId"]
+        ).text("filtered")
+
+
 def test_a_message_in_hand_is_delivered_and_not_consumed(command: Command, topic: str) -> None:
     sent = command.json("message", "send", topic, "x")
     with sync.Consumer(command.namesrv, group=f"{topic}_g", topic=topic, consume_from="first") as consumer:
@@ -99,6 +107,18 @@ def test_a_delayed_message_waits_and_is_due(command: Command, broker: BrokerThre
     story = explain(command, sent["msgId"], topic)
     assert "waiting" not in story.whats
     assert 2 * 3600 * 1000 <= story.at("stored") - story.at("delayed")
+
+
+def test_a_message_with_a_delivery_time_waits_and_is_due(command: Command, broker: BrokerThread, topic: str) -> None:
+    with sync.Producer(command.namesrv) as producer:
+        sent = producer.send(topic, b"later", delay=1000)
+    story = explain(command, sent.msg_id, topic)
+    assert "because of a delivery time" in story.text("delayed")
+    assert "it is due in" in story.text("waiting")
+    broker.advance(1001)
+    story = explain(command, sent.msg_id, topic)
+    assert "waiting" not in story.whats
+    assert ["born", "delayed", "stored"] == [what for what in story.whats if what in ("born", "delayed", "stored")]
 
 
 def test_a_retried_message_tells_its_tries_and_the_dead_letter(

@@ -187,7 +187,8 @@ def _first_delivery(life: Life, group: GroupLife) -> list[Event]:
     offset = life.published.queue_offset
     who = f"{group.group} ({group.members} online)" if group.members else f"{group.group} (nobody online)"
     if group.passes is False:
-        text = f"the filter of {group.group}, {group.subscription!r}, does not match tag {life.message.tag!r}"
+        what = "its properties" if group.is_sql else f"tag {life.message.tag!r}"
+        text = f"the filter of {group.group}, {group.subscription!r}, does not match {what}"
         return [Event(0, "filtered", text + ": it never gets this message")]
     if group.consumed is not None and group.consumed > offset:
         was = (

@@ -59,6 +59,7 @@ class GroupLife:
     group: str
     members: int = 0
     subscription: str | None = None
+    is_sql: bool = False
     passes: bool | None = None
     consumed: int | None = None
     pulled: int | None = None
@@ -194,7 +195,9 @@ async def _group_life(link: Link, masters: dict[str, str], life: Life, group: st
     told.members = len({each.client_id for some in online.values() if some for each in some.connection_set})
     for some in online.values():
         if some is not None and life.topic in some.subscription_table:
-            told.subscription = some.subscription_table[life.topic].sub_string or "*"
+            subscription = some.subscription_table[life.topic]
+            told.subscription = subscription.sub_string or "*"
+            told.is_sql = subscription.expression_type == "SQL92"
     message = life.published
     if message is not None and message.broker_name in masters:
         queue = MessageQueue(life.topic, message.broker_name, message.queue_id)
