@@ -143,6 +143,29 @@ def test_places_stay_right_whatever_comes_and_goes(seed: int) -> None:
         assert sorted(each.mapped_place for each in held) == list(range(len(held)))
 
 
+def test_an_entry_that_is_not_in_memory_is_found_out_without_touching_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path, StoreConfig(mapped_file_size_commit_log=1 << 20, max_hash_slot_num=50, max_index_num=2000))
+    for number in range(500):
+        assert store.put(message(b"%d" % number)).is_ok
+    assert not store.has_cold_entry("orders", 0, 0)
+    asked = []
+
+    def is_resident(view: memoryview, position: int, size: int) -> bool:
+        asked.append(position)
+        return False
+
+    monkeypatch.setattr("arrowmq.store.cold.is_resident", is_resident)
+    assert store.has_cold_entry("orders", 0, 7)
+    assert [140] == asked
+    assert not store.has_cold_entry("orders", 0, 499)  # just written
+    assert not store.has_cold_entry("orders", 0, 500)
+    assert not store.has_cold_entry("orders", 0, -1)
+    assert not store.has_cold_entry("nothing", 0, 0)
+    store.close()
+
+
 def test_a_cold_reader_in_its_thread_does_not_change_what_is_mapped(tmp_path: Path) -> None:
     store = opened(tmp_path, SMALL)
     for number in range(50):

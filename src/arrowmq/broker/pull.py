@@ -187,6 +187,8 @@ class PullService:
         return LATER
 
     def _is_cold(self, request: PullMessage, offset: int) -> bool:
+        if self.store.has_cold_entry(request.topic, request.queue_id, offset):
+            return True
         entries = self.store.entries(request.topic, request.queue_id, offset, 1)
         return bool(entries) and self.store.is_cold(entries[0].physical_offset, COLD_PROBE_BYTES)
 

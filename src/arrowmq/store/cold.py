@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from arrowmq.store.message_store import MessageStore
 
 _PAGE = mmap.PAGESIZE
+HOT_ENTRIES = 200  # of a queue, a page
+AHEAD_BYTES = 64 * 1024  # of entries that are read at once: who reads a backlog comes for the next ones soon
 HOT_BYTES = 64 << 20  # what was appended last is in the page cache; asking for it would only cost time
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,6 +53,16 @@ class ColdReader:
         position = physical_offset - segment.start
         return not is_resident(segment.view, position, min(size, segment.size - position))
 
+    def has_cold_entry(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the entry of a message would have to be read from disk; those written last are in memory."""
+        queue = self._store.consume_queues.find(topic, queue_id)
+        if queue is None or not 0 <= offset < queue.tail.next_offset - HOT_ENTRIES:
+            return False
+        segment = queue.segment_at(offset * ENTRY_BYTES)
+        if segment is None:
+            return False
+        return not is_resident(segment.view, offset * ENTRY_BYTES - segment.start, ENTRY_BYTES)
+
     async def warm(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> None:
         """Bring the queue entries and records of a read into memory."""
         self.count += 1
@@ -69,7 +81,8 @@ class ColdReader:
             return
         disk = self._store.disk
         try:
-            entries = disk.read(file.path, offset * ENTRY_BYTES - file.start, max_count * ENTRY_BYTES)
+            wanted = max_count * ENTRY_BYTES
+            entries = disk.read(file.path, offset * ENTRY_BYTES - file.start, max(wanted, AHEAD_BYTES))[:wanted]
             read = 0
             for physical, size, _ in ENTRY.iter_unpack(entries[: len(entries) // ENTRY_BYTES * ENTRY_BYTES]):
                 log_segment = self._store.commit_log.segment_at(physical)

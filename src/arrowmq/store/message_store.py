@@ -502,6 +502,10 @@ class MessageStore:
         """Whether reading these bytes would wait for the disk."""
         return self._cold.is_cold(physical_offset, size)
 
+    def has_cold_entry(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether even finding out where this message lies would wait for the disk."""
+        return self._cold.has_cold_entry(topic, queue_id, offset)
+
     async def get_cold(
         self,
         topic: str,
