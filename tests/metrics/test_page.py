@@ -113,6 +113,19 @@ async def test_anything_but_the_page_is_refused(node: Node, request_bytes: bytes
     assert head.split(b" ")[1] == status
 
 
+async def test_a_figure_that_cannot_be_told_is_an_answer_and_a_line_in_the_log(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Prometheus marks the scrape as failed; the connection does not just end, and the broker goes on."""
+    assert node.metrics is not None
+    monkeypatch.setattr(node.metrics.broker.stats, "gather", lambda: 1 // 0)
+    head, body = await get(node)
+    assert (head.split(b" ")[1], "ZeroDivisionError" in body) == (b"500", True)
+    assert "the metrics cannot be told" in caplog.text
+    monkeypatch.undo()
+    assert (await get(node))[0].split(b" ")[1] == b"200"
+
+
 async def test_a_taken_port_gives_way_to_the_next(node: Node, tmp_path: Path) -> None:
     """Several brokers on one machine have a page each, whatever the setting says for all of them."""
     assert node.metrics is not None

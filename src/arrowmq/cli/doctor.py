@@ -15,7 +15,7 @@ from arrowmq.cli.doctor_servers import SERVER_CHECKS
 from arrowmq.cli.doctor_topics import TOPIC_CHECKS
 from arrowmq.cli.examples import examples
 from arrowmq.cli.link import connect_options, json_option, namesrv_options, run
-from arrowmq.cli.screen import Screen
+from arrowmq.cli.screen import Screen, counted
 
 CHECKS = {**SERVER_CHECKS, **TOPIC_CHECKS}
 _STYLES = {ERROR: "red", WARNING: "yellow", NOTE: "cyan"}
@@ -100,8 +100,9 @@ def _introduce(screen: Screen, facts: Facts) -> None:
     answering = sum(not each.problem for each in facts.namesrvs)
     members = sum(len(group.members) for group in facts.groups)
     screen.say(
-        f"Looked at {answering} of {len(facts.namesrvs)} NameServers, {len(facts.reached)} of {len(facts.brokers)} "
-        f"brokers, {len(facts.topics)} topics, {len(facts.groups)} groups with {members} members, and this machine."
+        f"Looked at {answering} of {counted(len(facts.namesrvs), 'NameServer')}, {len(facts.reached)} of "
+        f"{counted(len(facts.brokers), 'broker')}, {counted(len(facts.topics), 'topic')}, "
+        f"{counted(len(facts.groups), 'group')} with {counted(members, 'member')}, and this machine."
     )
 
 

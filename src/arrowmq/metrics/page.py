@@ -79,7 +79,12 @@ class MetricsPage:
             return _response("405 Method Not Allowed", b"only GET is served here\n")
         if path not in (b"/metrics", b"/"):
             return _response("404 Not Found", b"the metrics are at /metrics\n")
-        return _response("200 OK", self.text(), "text/plain; version=0.0.4; charset=utf-8")
+        try:
+            text = self.text()
+        except Exception as failure:  # one figure that cannot be told must not look like a broker that is down
+            log.exception("the metrics cannot be told")
+            return _response("500 Internal Server Error", f"{type(failure).__name__}: {failure}\n".encode())
+        return _response("200 OK", text, "text/plain; version=0.0.4; charset=utf-8")
 
 
 def _response(status: str, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:
