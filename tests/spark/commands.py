@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -31,6 +32,7 @@ class Running:
                 cwd=cwd,
                 env=environment,
             )
+        atexit.register(self.kill)  # nothing outlives the program that started it
 
     def interrupt_when(self, condition: Callable[[], bool]) -> bool:
         """Waits for the condition, then does what Ctrl-C does."""
@@ -65,6 +67,7 @@ class Running:
                 except ProcessLookupError:
                     continue
             self.process.wait(30)
+        atexit.unregister(self.kill)
 
     def finish(self, timeout_s: float = 300) -> str:
         """What a command that succeeds has printed."""

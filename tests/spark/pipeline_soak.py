@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -303,6 +304,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed, to repeat one")
     parser.add_argument("--scenes", default=",".join(SCENES))
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     failures = kills = 0
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="arrowmq-pipelines-") as name, Server(Path(name), *SETTINGS) as server:
