@@ -11,14 +11,15 @@ The Python twin (`_fastsend_plain.py`) knows no frame at all; a differential tes
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from arrowmq.broker._request_native cimport (
     ONEWAY, PULL, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_is, text_to_int, u16, u32
 )
 from arrowmq.store._tail_native cimport (
-    Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, count_words, find_facts, index_has_room, record_bytes
+    Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
+    record_bytes, write_header
 )
 
 # --- what a message's properties say -------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ cdef bint is_plain(Text properties, Text* unique, bint may_wait) noexcept nogil:
 
     It parses and writes them anew, so: every item has a name and a value and their ends, no name comes twice, none
     asks for special treatment, and all is ASCII (what is broken UTF-8 and how it is mended is the general path's field).
-    `may_wait` says whether WAIT, by which a sender need not wait for the disk, makes no difference.
+    `may_wait` says whether WAIT=false, by which a sender need not wait for the disk, makes no difference.
     """
     cdef Text names[MAX_NAMES]
     cdef int count = 0, index
@@ -88,7 +89,7 @@ cdef bint is_plain(Text properties, Text* unique, bint may_wait) noexcept nogil:
         at += 1                          # past the end of the text too: some clients leave the last 0x02 away
         if name.size == 0 or value.size == 0 or count == MAX_NAMES or is_unusual_name(name):
             return False
-        if not may_wait and text_is(name, b"WAIT", 4):
+        if not may_wait and text_is(name, b"WAIT", 4) and not text_is(value, b"true", 4):
             return False
         for index in range(count):
             if names[index].size == name.size and memcmp(names[index].data, name.data, name.size) == 0:
@@ -149,6 +150,12 @@ cdef class Topic:
     cdef list sizes
 
 
+cdef struct Item:
+    Text text
+    Facts facts
+    int64_t words
+
+
 cdef class FastSend:
     """Called with a connection and its bytes; see the module."""
     cdef LogTail log
@@ -158,6 +165,9 @@ cdef class FastSend:
     cdef Out out
     cdef Scratch scratch
     cdef uint8_t* properties
+    cdef Item* items            # of the batch at hand, and how long their records are
+    cdef int64_t* sizes
+    cdef int item_room
     cdef bytes added            # the properties that the broker adds to every message
     cdef bytes store_host
     cdef bytes id_start         # of an offset message id: the store host in hex
@@ -180,11 +190,16 @@ cdef class FastSend:
     def __cinit__(self):
         self.properties = <uint8_t*>malloc(MAX_PROPERTIES + 1)
         self.scratch = new_scratch()
-        if self.properties == NULL:
+        self.item_room = 64
+        self.items = <Item*>malloc(self.item_room * sizeof(Item))
+        self.sizes = <int64_t*>malloc(self.item_room * sizeof(int64_t))
+        if self.properties == NULL or self.items == NULL or self.sizes == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
         free(self.properties)
+        free(self.items)
+        free(self.sizes)
         free(self.scratch.data)
 
     def __init__(
@@ -394,44 +409,61 @@ cdef class FastSend:
         """All items or none: sizes are added up first, and a batch that does not fit goes the general way."""
         cdef const uint8_t* at = request.body.data
         cdef const uint8_t* end = at + request.body.size
-        cdef Facts facts
-        cdef int64_t total = 0, words = 0, size, first_queue_offset = queue.next_offset
+        cdef int64_t total = 0, words = 0, first_queue_offset = queue.next_offset
         cdef int64_t physical = self.log.start + self.log.position
-        cdef int count = 0
-        cdef Text item
+        cdef int count = 0, number
+        cdef Item* item
         while at < end:
-            if not batch_item(at, end, fields, &item):
+            if count == MAX_BATCH:
                 return 0
-            total += record_bytes(fields, self.with_crc)
-            find_facts(fields.properties, fields.properties_length, &facts)
-            words += count_words(&facts)
+            item = self.item(count)
+            if not batch_item(at, end, fields, &item.text):
+                return 0
+            self.sizes[count] = record_bytes(fields, self.with_crc)
+            if self.sizes[count] <= 0:
+                return 0
+            find_facts(fields.properties, fields.properties_length, &item.facts)
+            item.words = count_words(&item.facts) if self.index.enabled else 0
+            total += self.sizes[count]
+            words += item.words
             count += 1
-            at += item.size
+            at += item.text.size
         if count == 0 or self.log.position + total + 8 > self.log.size:
             return 0
-        if (queue.next_offset + count) * 20 - queue.file_start > queue.limit:
+        if queue.place == NULL or (queue.next_offset + count) * 20 - queue.file_start > queue.limit:
             return 0
-        if self.index.enabled and words and not index_has_room(self.index, words):
+        if words and not index_has_room(self.index, words):
             return 0
-        at = request.body.data
-        cdef int64_t sizes[MAX_BATCH]
-        if count > MAX_BATCH:
-            return 0
-        cdef int number = 0
-        while at < end:
-            batch_item(at, end, fields, &item)
-            size = append_fields(self.log, queue, self.index, fields, self.with_crc)
-            if size <= 0:
-                raise RuntimeError("room for a whole batch was there, and yet it is missing")
-            sizes[number] = size
-            number += 1
+        for number in range(count):
+            item = self.items + number
+            batch_item(item.text.data, end, fields, &item.text)
+            append_known(
+                self.log, queue, self.index, fields, &item.facts, self.sizes[number], item.words, self.with_crc
+            )
             if queue.watched:
                 self.tell(queue, PyBytes_FromStringAndSize(<const char*>fields.properties, fields.properties_length))
-            at += item.size
+        if words:
+            write_header(self.index)
         self.count(topic, queue, count, total)
         if request.flag == 0:
-            self.answer(request, queue.queue_id, first_queue_offset, physical, sizes, count, unique)
+            self.answer(request, queue.queue_id, first_queue_offset, physical, self.sizes, count, unique)
         return 1
+
+    cdef Item* item(self, int number) except NULL:
+        """Room for what is found out about a message of a batch."""
+        cdef void* items
+        cdef void* sizes
+        if number >= self.item_room:
+            items = realloc(self.items, 2 * self.item_room * sizeof(Item))
+            if items == NULL:
+                raise MemoryError()
+            self.items = <Item*>items
+            sizes = realloc(self.sizes, 2 * self.item_room * sizeof(int64_t))
+            if sizes == NULL:
+                raise MemoryError()
+            self.sizes = <int64_t*>sizes
+            self.item_room *= 2
+        return self.items + number
 
     cdef inline int count(self, Topic topic, QueueTail queue, int64_t messages, int64_t size) except -1:
         topic.counts[queue.queue_id] += messages

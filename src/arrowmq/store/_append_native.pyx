@@ -15,6 +15,7 @@ from arrowmq.store._tail_native cimport (
     RecordFields,
     append_fields,
     append_known,
+    write_header,
     checked_bytes,
     count_words,
     find_facts,
@@ -207,6 +208,8 @@ def append_client_batch(
         for number in range(count):
             next_item(place, items[number].at, length, &fields)
             append_known(log, queue, index, &fields, &items[number].facts, items[number].size, items[number].words, with_crc)
+        if words:
+            write_header(index)
         return total, count
     finally:
         free(items)

@@ -102,4 +102,5 @@ cdef int64_t append_known(
     bint with_crc,
 ) except -100
 cdef int write_entry(LogTail log, QueueTail queue, int64_t physical, int64_t size, int64_t code) except -1
+cdef void write_header(IndexTail index) noexcept
 cdef int write_keys(QueueTail queue, IndexTail index, const Facts *facts, int64_t physical, int64_t time) except -1

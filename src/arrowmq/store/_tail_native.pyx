@@ -330,8 +330,7 @@ cdef int write_key(IndexTail index, int64_t hash_of_key, int64_t physical, int64
     cdef uint8_t *slot
     cdef uint8_t *entry
     if index.count >= index.max_entries and index.roll is not None:
-        if index.place != NULL:
-            write_header(index)
+        write_header(index)
         index.roll()
     number = index.count
     if index.place == NULL or number >= index.max_entries or number >= index.limit:
@@ -361,6 +360,8 @@ cdef int write_key(IndexTail index, int64_t hash_of_key, int64_t physical, int64
 
 
 cdef void write_header(IndexTail index) noexcept:
+    if index.place == NULL:
+        return
     put64(index.place, index.begin_timestamp)
     put64(index.place + 8, index.end_timestamp)
     put64(index.place + 16, index.begin_physical)
@@ -384,7 +385,7 @@ def put_key(IndexTail index, int64_t hash_of_key, int64_t physical_offset, int64
 
 
 cdef int write_keys(QueueTail queue, IndexTail index, const Facts *facts, int64_t physical, int64_t time) except -1:
-    """The index entries of one message: its unique key, each word of its keys, its tag."""
+    """The index entries of one message: its unique key, each word of its keys, its tag. The header is left to do."""
     cdef int64_t at = 0
     cdef int64_t start
     cdef uint32_t mark = (queue.topic_hash * 31 + 84) * 31 + 35  # "T#"
@@ -400,8 +401,6 @@ cdef int write_keys(QueueTail queue, IndexTail index, const Facts *facts, int64_
         write_key(index, amount_of(hash_text(queue.topic_hash, facts.keys + start, at - start)), physical, time)
     if facts.tags_length:
         write_key(index, amount_of(hash_text(mark, facts.tags, facts.tags_length)), physical, time)
-    if index.place != NULL:
-        write_header(index)
     return 0
 
 
@@ -472,14 +471,18 @@ cdef int64_t append_fields(LogTail log, QueueTail queue, IndexTail index, Record
         words = count_words(&facts)
         if words and not index_has_room(index, words):
             return _NEEDS_INDEX_ROOM
-    return append_known(log, queue, index, fields, &facts, size, words, with_crc)
+    append_known(log, queue, index, fields, &facts, size, words, with_crc)
+    if words:
+        write_header(index)
+    return size
 
 
 cdef int64_t append_known(
     LogTail log, QueueTail queue, IndexTail index, RecordFields *fields, const Facts *facts, int64_t size, int64_t words,
     bint with_crc,
 ) except -100:
-    """The second half of an append: the room is there, and the size and the index words are known."""
+    """The second half of an append: the room is there, and the size and the index words are known. The header of the
+    index is left to do, once for a whole batch."""
     cdef bint queued = is_queued(fields.sys_flag)
     cdef NewRecord record
     fields.queue_offset = queue.next_offset if queued else 0

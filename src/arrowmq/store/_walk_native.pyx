@@ -17,6 +17,7 @@ from arrowmq.store._tail_native cimport (
     find_facts,
     index_has_room,
     write_entry,
+    write_header,
     write_keys,
 )
 from arrowmq.wire._records_native cimport crc32_bytes
@@ -264,6 +265,7 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
     if wants_keys:
         if queue is not None and index.place != NULL and index_has_room(index, count_words(&facts)):
             write_keys(queue, index, &facts, physical, store_timestamp)
+            write_header(index)
         else:
             tags, keys, unique, _ = dispatch_facts((<const char *>place + parts.properties)[:parts.properties_length])
             sink.restore_keys(route.topic, index_words(keys, unique, tags), physical, store_timestamp)
