@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from arrowmq.broker.message_types import DELAY
 from arrowmq.broker.names import HALF_TOPIC
+from arrowmq.broker.stats import BrokerStats
 from arrowmq.broker.topics import Topics
-from arrowmq.store import MessageStore, PutStatus
+from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.wire import properties as keys
 from arrowmq.wire.record import Record, decode_record
 
@@ -48,6 +50,17 @@ def make_known(topics: Topics, message: Record) -> None:
     """A topic made by a message that had to wait may have been forgotten by a crash before it was written down."""
     if topics.get(message.topic) is None:
         topics.adopt({message.topic: [message.queue_id]})
+
+
+def deliver(store: MessageStore, topics: Topics, stats: BrokerStats, copy: Record) -> Put:
+    """Puts the copy of a message that has waited to its topic; raises `Poisoned` if no second try can help it."""
+    make_known(topics, copy)
+    put = store.put(copy)
+    if put.status in HOPELESS:
+        raise Poisoned(put.reason or put.status.name)
+    if put.status in STORED:
+        stats.put(copy.topic, copy.queue_id, 1, put.size, DELAY)
+    return put
 
 
 def is_delivered(store: MessageStore, waiting: Record, copy: Record, now_ms: int) -> bool:

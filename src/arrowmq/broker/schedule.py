@@ -16,8 +16,7 @@ import msgspec
 
 from arrowmq.broker.background import Background
 from arrowmq.broker.config import BrokerConfig
-from arrowmq.broker.delivery import HOPELESS, STORED, Poisoned, delivered_copy, is_delivered, make_known
-from arrowmq.broker.message_types import DELAY
+from arrowmq.broker.delivery import STORED, Poisoned, deliver, delivered_copy, is_delivered
 from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
 from arrowmq.broker.stats import BrokerStats
@@ -240,10 +239,7 @@ class DelayLevels:
             copy = self._copy(entry)
             if copy is None:
                 return True
-            make_known(self.topics, copy)
-            put = self.store.put(copy)
-            if put.status in HOPELESS:
-                raise Poisoned(put.reason or put.status.name)
+            put = deliver(self.store, self.topics, self.stats, copy)
         except Poisoned as poisoned:
             self.skipped += 1
             log.error(
@@ -256,7 +252,6 @@ class DelayLevels:
             return True
         if put.status in STORED:
             self.delivered += 1
-            self.stats.put(copy.topic, copy.queue_id, 1, put.size, DELAY)
             return True
         log.warning("delay level %d: delivery waits, %s", level.number, put.reason or put.status.name)
         return False

@@ -20,8 +20,7 @@ from pathlib import Path
 
 from arrowmq.broker.background import Background
 from arrowmq.broker.config import BrokerConfig
-from arrowmq.broker.delivery import HOPELESS, STORED, Poisoned, delivered_copy, is_delivered, make_known
-from arrowmq.broker.message_types import DELAY
+from arrowmq.broker.delivery import STORED, Poisoned, deliver, delivered_copy, is_delivered
 from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE, TIMER_TOPIC
 from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
 from arrowmq.broker.stats import BrokerStats
@@ -437,10 +436,7 @@ class TimerMessages:
                 return True
             stamps = {keys.TIMER_ENQUEUE_MS: str(entered_ms), keys.TIMER_DEQUEUE_MS: str(self.clock.now_ms())}
             copy.properties_raw = encode_properties({**record.properties, **stamps})
-            make_known(self.topics, copy)
-            put = self.store.put(copy)
-            if put.status in HOPELESS:
-                raise Poisoned(put.reason or put.status.name)
+            put = deliver(self.store, self.topics, self.stats, copy)
         except Poisoned as poisoned:
             self.skipped += 1
             log.error("timer message at log offset %d cannot be delivered: %s", record.physical_offset, poisoned)
@@ -449,7 +445,6 @@ class TimerMessages:
             self.delivered += 1
             self.stats.timer_delivered.add(1)
             self.counts.delivered_one(copy.topic, self.clock.now_ms(), has_waited=entered_ms != DELIVERED_AT_ONCE)
-            self.stats.put(copy.topic, copy.queue_id, 1, put.size, DELAY)
         return self._is_stored(put)
 
     def _put_back(self, record: Record) -> bool:

@@ -100,8 +100,9 @@ def routes_tell_the_truth(facts: Facts) -> list[Finding]:
                 wiped.append(each.name)
         if wiped:
             text = (
-                f"The NameServer shows {len(wiped)} topics of broker {broker.name} as read-only, though the broker "
-                f"takes messages ({', '.join(wiped[:3])}{'…' if len(wiped) > 3 else ''}): write permission was wiped."
+                f"The NameServer shows {counted(len(wiped), 'topic')} of broker {broker.name} as read-only, though "
+                f"the broker takes messages ({', '.join(wiped[:3])}{'…' if len(wiped) > 3 else ''}): "
+                "write permission was wiped."
             )
             advice = f"`mqadmin addWritePerm -b {broker.name}` undoes it, or Admin.set_write_permission"
             found.append(Finding(ERROR, "write-wiped", text, advice))
