@@ -138,3 +138,11 @@ def test_tables_fit_the_screen(command: Command, name: str) -> None:
         for words in (["topic", "list"], ["topic", "show", name], ["cluster", "show"], ["topic", "routes", name]):
             lines = command(*words, columns=columns).splitlines()
             assert max(len(line) for line in lines) <= columns, words
+
+
+def test_lines_of_a_table_in_a_pipe_end_where_their_text_ends(command: Command, name: str) -> None:
+    """One long value must not make every other line as long: `| head` on a narrow terminal would wrap them all."""
+    command("topic", "create", name)
+    for words in (("topic", "list"), ("topic", "show", name), ("broker", "config", "show", "broker-a")):
+        lines = command(*words).splitlines()
+        assert [] == [line for line in lines if line != line.rstrip()]

@@ -92,7 +92,7 @@ class Screen:
             )
         for row in rows:
             table.add_row(*(_cell(column, row) for column in columns))
-        self.console.print(table)
+        self._print(table)
 
     def fields(self, pairs: Iterable[tuple[str, Any]], title: str | None = None) -> None:
         """Names and values, one a line."""
@@ -105,7 +105,17 @@ class Screen:
         grid.add_column(overflow="fold")
         for name, value in pairs:
             grid.add_row(f"  {name}", Text(shown(value, None)))
-        self.console.print(grid)
+        self._print(grid)
+
+    def _print(self, table: Table) -> None:
+        """In a pipe without the blanks that fill the lines up: on a narrow screen they would wrap."""
+        if self.console.is_terminal:
+            self.console.print(table)
+            return
+        with self.console.capture() as captured:
+            self.console.print(table)
+        for line in captured.get().splitlines():
+            self.console.print(line.rstrip(), markup=False, emoji=False, soft_wrap=True)
 
     def progress(self, what: str, total: int | None) -> Progress:
         """A bar on standard error while long work runs; nothing where nobody looks."""
