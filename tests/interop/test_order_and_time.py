@@ -105,8 +105,8 @@ async def _lateness(broker: str, topic: str) -> list[int]:
     return [record.store_timestamp - waiting[record.properties["UNIQ_KEY"]] for record in delivered]
 
 
-RETRY_LEVELS = "1s 1s " + " ".join(f"{1 + step % 3}s" for step in range(16))
-RETRY_SECONDS = [1 + step % 3 for step in range(16)]  # of the retries, which begin at the third level
+RETRY_SECONDS = [1 + step % 2 for step in range(16)]  # of the retries, which begin at the third level
+RETRY_LEVELS = "9s 9s " + " ".join(f"{seconds}s" for seconds in RETRY_SECONDS)
 # These name the broker, the moment or the run.
 OF_THE_RUN = {"ORIGIN_MESSAGE_ID", "UNIQ_KEY", "DLQ_ORIGIN_MESSAGE_ID", "CLUSTER", "REAL_TOPIC", "CONSUME_START_TIME"}
 
