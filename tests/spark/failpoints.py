@@ -60,26 +60,28 @@ class Kill:
         return f"{self.victim} at {self.point} + {self.after}"
 
 
-def seeded_kills(seed: int, count: int, points: tuple[str, ...], victims: tuple[str, ...], rows: int) -> list[Kill]:
-    """Every pair of point and victim in turn, in an order and with counts that the seed decides.
+Pair = tuple[str, str]  # point and victim
 
-    Java takes its time to start, so a round kills it at a third of the points only, others in the next."""
+
+def seeded_kills(seed: int, count: int, quick: list[Pair], slow: list[Pair], rows: int) -> list[Kill]:
+    """Every pair in turn, in an order and with counts that the seed decides.
+
+    Java takes its time to start, so a round has a third of the slow pairs only, and the next round others."""
     chance = Random(seed)
-    is_slow = (JAVA, COMMIT_LOG)
-    quick = [(point, victim) for point in points for victim in victims if victim not in is_slow]
-    slow = [(point, JAVA) for point in points if JAVA in victims]
-    chance.shuffle(slow)
+    slow = chance.sample(slow, len(slow))
+    a_third = -(-len(slow) // 3) if quick else len(slow)
     kills: list[Kill] = []
     while len(kills) < count:
-        a_third = -(-len(points) // 3) if quick else len(slow)
         pairs, slow = quick + slow[:a_third], slow[a_third:] + slow[:a_third]
-        if COMMIT_LOG in victims:
-            pairs += [("commit.end" if "commit.end" in points else "source.plan", COMMIT_LOG)] * 2
         chance.shuffle(pairs)
         for point, victim in pairs[: count - len(kills)]:
             most = 2 if point in ONCE_A_BATCH else 4 if point.startswith(("book", "source", "sink.b")) else rows
             kills.append(Kill(point, chance.randrange(most), victim))
     return kills
+
+
+def pairs_of(points: tuple[str, ...], *victims: str) -> list[Pair]:
+    return [(point, victim) for point in points for victim in victims]
 
 
 class Plan:

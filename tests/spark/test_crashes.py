@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crash_stream import BATCH_ROWS, fill, run, visible
-from failpoints import BROKER, WORKER, CrashingSource, Kill, Plan, seeded_kills
+from failpoints import BROKER, JAVA, WORKER, CrashingSource, Kill, Plan, pairs_of, seeded_kills
 from live import Kept, Server
 
 KILLS = [
@@ -35,10 +35,8 @@ def test_each_row_arrives_once_whoever_is_killed(spark: Any, tmp_path: Path) -> 
 
 
 def test_a_seed_decides_the_kills_and_every_point_gets_its_turn() -> None:
-    points = ("source.pull", "sink.half")
-    kills = seeded_kills(5, 40, points, (WORKER, BROKER), BATCH_ROWS)
-    assert kills == seeded_kills(5, 40, points, (WORKER, BROKER), BATCH_ROWS)
-    assert kills != seeded_kills(6, 40, points, (WORKER, BROKER), BATCH_ROWS)
-    assert {(point, victim) for point in points for victim in (WORKER, BROKER)} == {
-        (kill.point, kill.victim) for kill in kills
-    }
+    quick = pairs_of(("source.pull", "sink.half"), WORKER, BROKER)
+    kills = seeded_kills(5, 40, quick, [("sink.end", JAVA)], BATCH_ROWS)
+    assert kills == seeded_kills(5, 40, quick, [("sink.end", JAVA)], BATCH_ROWS)
+    assert kills != seeded_kills(6, 40, quick, [("sink.end", JAVA)], BATCH_ROWS)
+    assert {*quick, ("sink.end", JAVA)} == {(kill.point, kill.victim) for kill in kills}

@@ -31,7 +31,7 @@ BATCHES, ROWS = 3, 12
 STEPS = BATCHES * (2 * ROWS + 8)  # about as many as a whole run has; later ones kill nothing
 SETTINGS = ("transactionTimeOut=1000", "transactionCheckInterval=1000")
 # The share of the kills that each stage gets.
-STAGES = {"sink": 0.6, "source": 0.3, "cluster": 0.1}
+STAGES = {"sink": 0.4, "source": 0.2, "tasks": 0.3, "cluster": 0.1}
 
 
 def commits(server: Server, seed: int, folder: Path) -> str | None:

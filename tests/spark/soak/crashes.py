@@ -5,6 +5,7 @@
 Stages:
     sink      topic to topic, exactly once: the target must hold each row of the source topic once, queues in order
     source    topic to Parquet: the files must hold each row once
+    tasks     the sink's stage with kills that Spark survives by itself: workers of tasks, and the broker anywhere
     cluster   the sink's stage on a cluster of processes, where the Java process of a task is its executor
 """
 
@@ -35,17 +36,30 @@ from failpoints import (  # noqa: E402
     SOURCE_POINTS,
     TASK_POINTS,
     WORKER,
+    Pair,
     Plan,
+    pairs_of,
     seeded_kills,
 )
 from live import Kept, Server  # noqa: E402
 
 # Brokers ask about half messages soon, but not so often that they lose patience while Spark starts again.
 SETTINGS = ("transactionTimeOut=5000", "transactionCheckInterval=5000")
-STAGES = {
-    "sink": ("local[2,2]", SOURCE_POINTS + TASK_POINTS + COMMIT_POINTS, (WORKER, JAVA, BROKER, COMMIT_LOG)),
-    "source": ("local[2,2]", SOURCE_POINTS, (WORKER, JAVA, BROKER, COMMIT_LOG)),
-    "cluster": ("local-cluster[1,2,1024]", ON_EXECUTORS, (JAVA,)),
+ALL_POINTS = SOURCE_POINTS + TASK_POINTS + COMMIT_POINTS
+# Spark's master, the pairs of point and victim, and those that make Java start again.
+STAGES: dict[str, tuple[str, list[Pair], list[Pair]]] = {
+    "sink": (
+        "local[2,2]",
+        pairs_of(ALL_POINTS, WORKER, BROKER),
+        pairs_of(ALL_POINTS, JAVA) + 4 * [("commit.end", COMMIT_LOG)],
+    ),
+    "source": (
+        "local[2,2]",
+        pairs_of(SOURCE_POINTS, WORKER, BROKER),
+        pairs_of(SOURCE_POINTS, JAVA) + 4 * [("source.plan", COMMIT_LOG)],
+    ),
+    "tasks": ("local[2,8]", pairs_of(ON_EXECUTORS, WORKER) + pairs_of(ALL_POINTS, BROKER), []),
+    "cluster": ("local-cluster[1,2,1024]", [], pairs_of(ON_EXECUTORS, JAVA)),
 }
 
 
@@ -106,9 +120,9 @@ def _wait(process: subprocess.Popen[bytes]) -> int | None:
 
 def crash(folder: Path, stage: str, seed: int, count: int, seconds: float) -> str | None:
     """One stage with one seed: what went wrong, or None."""
-    _, points, victims = STAGES[stage]
+    _, quick, slow = STAGES[stage]
     plan = Plan(folder / "plan")
-    kills = seeded_kills(seed, count, points, victims, BATCH_ROWS)
+    kills = seeded_kills(seed, count, quick, slow, BATCH_ROWS)
     plan.write(kills, folder / "checkpoint")
     rows = BATCH_ROWS * (3 * count + 10)
     began = time.monotonic()
