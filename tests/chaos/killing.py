@@ -1,6 +1,7 @@
 """A broker as a process of its own that is killed (-9) at seeded moments while clients work with it.
 
-ARROWMQ_SEEDS says how many seeds each scene is played with (one by default; `make kinds-soak` takes more).
+ARROWMQ_SEEDS says how many seeds each scene is played with (one by default; `make kinds-soak` takes more), ARROWMQ_SEED
+which is the first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.record import Record, decode_records
 
-SEEDS = range(1, 1 + int(os.environ.get("ARROWMQ_SEEDS", "1")))
+FIRST_SEED = int(os.environ.get("ARROWMQ_SEED", "1"))
+SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("ARROWMQ_SEEDS", "1")))
 KILLS = 3
 SETTINGS = {
     "brokerIP1": "127.0.0.1",
