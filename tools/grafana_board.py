@@ -241,6 +241,71 @@ ROWS: list[tuple[str, list[Panel]]] = [
             ),
         ],
     ),
+    (
+        "Requests, transactions and timers",
+        [
+            (
+                "Requests: 99 of 100 are answered within",
+                "ms",
+                "Without pulls that wait for a message.",
+                [
+                    (
+                        "histogram_quantile(0.99, sum by (le, request_code) "
+                        '(rate(rocketmq_rpc_latency_bucket{HERE, is_long_polling="false"}[5m])))',
+                        "{{request_code}}",
+                    )
+                ],
+            ),
+            (
+                "Requests that wait for their answer",
+                "short",
+                "For the disk, a NameServer or another client.",
+                [
+                    (
+                        "sum by (node_id, processor) (rocketmq_processor_watermark{HERE}) > 0",
+                        "{{node_id}} {{processor}}",
+                    )
+                ],
+            ),
+            (
+                "Size of messages",
+                "bytes",
+                "Half of them, and 99 of 100, are at most so large.",
+                [
+                    (
+                        "histogram_quantile(0.5, sum by (le, topic) (rate(rocketmq_message_size_bucket{HERE}[5m])))",
+                        "{{topic}} half",
+                    ),
+                    (
+                        "histogram_quantile(0.99, sum by (le, topic) (rate(rocketmq_message_size_bucket{HERE}[5m])))",
+                        "{{topic}} 99 of 100",
+                    ),
+                ],
+            ),
+            (
+                "Transactions",
+                "short",
+                "Ended a second, and open now.",
+                [
+                    ("sum by (topic) (rate(rocketmq_commit_messages_total{HERE}[5m]))", "{{topic}} committed"),
+                    ("sum by (topic) (rate(rocketmq_rollback_messages_total{HERE}[5m]))", "{{topic}} rolled back"),
+                    ("sum by (topic) (rocketmq_half_messages{HERE})", "{{topic}} open"),
+                ],
+            ),
+            (
+                "Timer messages that wait",
+                "short",
+                "",
+                [("sum by (topic) (rocketmq_timing_messages{HERE})", "{{topic}}")],
+            ),
+            (
+                "Timer messages due within",
+                "short",
+                "",
+                [("sum by (timer_bound_s) (rocketmq_timer_message_snapshot{HERE})", "{{timer_bound_s}} s")],
+            ),
+        ],
+    ),
 ]
 
 
