@@ -85,12 +85,16 @@ def proxy(folder: Path, port: int, namesrv: str) -> Server:
     return Server("proxy", command, folder, port=port, ready="startup successfully", env=env)
 
 
-def pypi_python(folder: Path) -> Path:
-    """An environment with the package that is compared to."""
-    venv.create(folder, with_pip=True)
+def pypi_python() -> Path:
+    """An environment with the package that is compared to, made once."""
+    folder = HERE.parent / "build" / PYPI_PACKAGE
     python = folder / "bin" / "python"
+    if (folder / "whole").exists():
+        return python
+    venv.create(folder, with_pip=True)
     install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", PYPI_PACKAGE]
     subprocess.run(install, check=True, capture_output=True)
+    (folder / "whole").touch()
     return python
 
 
@@ -112,7 +116,6 @@ class Clients:
 
     def __init__(self, folder: Path, namesrv: str, door: str) -> None:
         self._folder, self._namesrv, self._door = folder, namesrv, door
-        self._python: Path | None = None
 
     def command(self, client: str, topic: str, load: Load, messages: int) -> tuple[list[str], dict[str, str]]:
         # Java needs its warm-up to be compiled; a fifth more than it measures is plenty.
@@ -126,9 +129,7 @@ class Clients:
             folder.mkdir(exist_ok=True)
             options = ("-Xms512m", "-Xmx1g")
             return java.command("ClientLoad", [self._namesrv, *arguments], folder, classpath=classpath, options=options)
-        if self._python is None:
-            self._python = pypi_python(self._folder / "venv")
-        return [str(self._python), str(HERE / "pypi_load.py"), self._door, *arguments], dict(os.environ)
+        return [str(pypi_python()), str(HERE / "pypi_load.py"), self._door, *arguments], dict(os.environ)
 
     def run(self, client: str, load: Load, messages: int) -> dict[str, float]:
         messages = max(512, int(messages * load.weight * (PYPI_SHARE if client == "pypi" else 1)) // 512 * 512)

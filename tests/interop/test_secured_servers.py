@@ -164,7 +164,7 @@ def test_a_guarded_broker_refuses_everybody_else_and_the_error_says_so(
     with (
         arrowmq.sync.Producer(guarded, credentials=credentials, retries=0) as producer,
         pytest.raises(
-            arrowmq.ArrowMQError, match=r"NO_PERMISSION|credentials|[Ss]ignature|AccessKey|accessKey"
+            arrowmq.ArrowMQError, match=r"NO_PERMISSION|credentials|[Ss]ignature|AccessKey|accessKey|No acl config"
         ) as refusal,
     ):
         producer.send(topic, b"x")
