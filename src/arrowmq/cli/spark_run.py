@@ -27,7 +27,7 @@ STOPPED = 130  # what a shell expects of a program that was ended by Ctrl-C
 # Java's greetings, Spark's, and the account that Ivy gives of every jar it looked at.
 NOISE = re.compile(
     r"WARNING: |Setting default log level|To adjust logging level|Using Spark's default|Ivy Default Cache|"
-    r"The jars for the packages|io\.delta#|org\.apache\.|:: |\t|\s*$|.*added as a dependency"
+    r"The jars for the packages|io\.delta#|org\.apache\.|::|\t|\s*$|.*added as a dependency"
 )
 
 
