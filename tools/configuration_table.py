@@ -146,8 +146,9 @@ ArrowMQ reads Apache RocketMQ's `broker.conf` and `namesrv.conf` as they are (`-
 with it:
 
 - **honoured**: it does what it does in Apache's broker.
-- **ignored**: it is kept, shown by `mqadmin getBrokerConfig`, and has no effect; the log says so at the start. Most
-  of these tune thread pools, queues between threads and lock kinds, which a broker of one event loop does not have.
+- **ignored**: it has no effect. Where it is set, it is kept and shown by `mqadmin getBrokerConfig`, and the log names
+  it at the start. Most of these tune thread pools, queues between threads and lock kinds, which a broker of one event
+  loop does not have.
 - **refused**: with the value in question the broker does not start, because it could not keep the promise.
 
 TLS has settings of its own, which are JVM properties in Apache's world and ordinary keys here: `tls.server.mode`,
