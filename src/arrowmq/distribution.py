@@ -23,7 +23,8 @@ class Distribution:
     def add(self, value: int, times: int = 1) -> None:
         self.counts[bisect.bisect_left(self.bounds, value)] += times
         self.total += value * times
-        self.largest = max(self.largest, value)
+        if value > self.largest:
+            self.largest = value
 
     @property
     def count(self) -> int:
