@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -65,18 +64,6 @@ def test_what_python_sends_others_read(flavour: str, cluster: Target, hand_of: H
             assert ("TagA", "北京 🚀", f"тело {record['key'][1:]}") == (
                 record["tag"], record["props"]["city"], record["body"],
             )  # fmt: skip
-
-
-@pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
-def test_java_reads_every_compression_of_python(
-    compression: str, cluster: Target, hand_of: HandOf, scene: Scene
-) -> None:
-    topic, body = scene.topic(), "the same words " * 2000
-    with arrowmq.sync.Producer(cluster.namesrv, compression=compression) as producer:
-        producer.send(topic, body.encode(), keys=["k"])
-    (record,) = scene.listener(hand_of("java-5.5-json"), topic).quiet(1)
-    # Hands show a long body by its digest.
-    assert f"sha256:{hashlib.sha256(body.encode()).hexdigest()}:{len(body)}" == record["body"]
 
 
 @pytest.mark.parametrize("flavour", READERS)
