@@ -59,6 +59,22 @@ def write_until_killed(folder: Path, flush: str, first: int, count: int) -> int:
     return int(rest[-1]) if rest else first + count - 1
 
 
+def test_an_index_file_whose_creation_was_interrupted_is_no_damage(tmp_path: Path) -> None:
+    """A process killed between creating an index file and giving it its size left a store that could not be opened."""
+    store = opened(tmp_path)
+    for number in range(20):
+        assert store.put(numbered(number)).is_ok
+    store.close()
+    empty = tmp_path / "index" / "20991231235959999"
+    empty.touch()
+    (tmp_path / "abort").write_text("1")
+    store = opened(tmp_path)
+    assert not empty.exists()
+    assert 20 == len(bodies(store))
+    assert store.query("orders", "k7", 32, 0, 1 << 62)
+    store.close()
+
+
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_a_killed_writer_loses_nothing_it_was_told(tmp_path: Path, flush: str) -> None:
     first = 0

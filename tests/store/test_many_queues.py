@@ -8,14 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from test_bad_input import FullDisk
+from writing import SMALL, bodies, message, opened
 
 from arrowmq.store import StoreConfig
 from arrowmq.store.consumequeue import PAGE_BYTES
 from arrowmq.store.disk import Disk
 from arrowmq.store.mapped_queues import MappedQueues, allowed_mappings
-
-from .test_bad_input import FullDisk
-from .writing import SMALL, bodies, message, opened
 
 QUEUES = 40
 

@@ -89,6 +89,10 @@ class Index:
         paths = self.folder.iterdir() if self.folder.is_dir() else iter(())
         names = sorted(path for path in paths if re.fullmatch(r"[0-9]{17}", path.name) and not path.is_dir())
         size = self._config.index_file_bytes
+        if names and names[-1].stat().st_size == 0:  # its creation was interrupted, and nothing was ever in it
+            empty = names.pop()
+            if writable:
+                self._disk.remove(empty)
         for path in names:
             actual = path.stat().st_size
             if actual != size:
