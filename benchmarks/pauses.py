@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import faulthandler
 import json
 import os
 import resource
@@ -24,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
@@ -46,20 +46,29 @@ class Watch:
 
     def __init__(self, target: Path, stacks: TextIO | None) -> None:
         self.target = target
-        self.stacks = stacks
         self.late: list[tuple[float, float]] = []
         self.faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
         self.loop = asyncio.get_running_loop()
         self.loop.add_signal_handler(signal.SIGUSR1, self.report)
         self.last, self.used = time.perf_counter(), time.thread_time()
+        if stacks is not None:
+            threading.Thread(target=self.look, args=(stacks, threading.get_ident()), daemon=True).start()
         self.tick()
+
+    def look(self, stacks: TextIO, loop_thread: int) -> None:
+        """In a thread: write where the loop is when it is late. A pause that keeps the interpreter lock is not seen."""
+        while True:
+            time.sleep(LONG_S / 2)
+            late = time.perf_counter() - self.last
+            if late > LONG_S:
+                stack = traceback.format_stack(sys._current_frames()[loop_thread])
+                stacks.write(f"{late * 1e3:.0f} ms\n{''.join(stack[-6:])}\n")
+                stacks.flush()
 
     def tick(self) -> None:
         now, used = time.perf_counter(), time.thread_time()
         self.late.append((max(0.0, now - self.last - STEP_S), used - self.used))
         self.last, self.used = now, used
-        if self.stacks is not None:
-            faulthandler.dump_traceback_later(LONG_S, file=self.stacks)
         self.loop.call_later(STEP_S, self.tick)
 
     def report(self) -> None:
@@ -186,6 +195,9 @@ def main() -> int:
         system = Watched(Path(folder) / "figures", mappedFileSizeCommitLog=SEGMENT_BYTES)
         try:
             found = measure(system, options.seconds)
+        except RuntimeError:
+            print(system.broker.output.read_text()[-3000:], file=sys.stderr)  # why the broker went away, if it did
+            raise
         finally:
             system.stop()
     names = ("p50_ms", "p99_ms", "p999_ms", "longest_ms", "longest_cpu_ms", "most_cpu_ms", "disk_faults")
