@@ -77,7 +77,11 @@ def table(found: dict[str, Points], systems: list[str]) -> str:
             cells = []
             for name in systems:
                 figures = points.get(name, {}).get(value)
-                cells.append(f"{figures['rate']:,.0f} | {figures['cpu_us']:.2f}" if figures else "— | failed")
+                if figures is None:
+                    cells.append("— | failed")
+                    continue
+                refused = f" ({figures['refused']:,.0f} refused)" if figures.get("refused") else ""
+                cells.append(f"{figures['rate']:,.0f}{refused} | {figures['cpu_us']:.2f}")
             lines.append(f"| {axis} | {value:,} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
