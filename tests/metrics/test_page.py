@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from arrowmq.metrics.words import version_name
+from arrowmq.metrics.words import labels_of, version_name
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.server import Node, build_node
 from arrowmq.wire.codes import RequestCode
@@ -124,6 +124,22 @@ async def test_a_figure_that_cannot_be_told_is_an_answer_and_a_line_in_the_log(
     assert "the metrics cannot be told" in caplog.text
     monkeypatch.undo()
     assert (await get(node))[0].split(b" ")[1] == b"200"
+
+
+async def test_labels_of_the_operators_choice_are_on_every_sample(tmp_path: Path) -> None:
+    """metricsLabel, as Apache reads it; the names that every metric has cannot be taken."""
+    labels = {"metricsLabel": "zone:eu-1, rack:7,broken,cluster:mine"}
+    node = build_node(tmp_path, {**SETTINGS, **labels}, namesrv_port=0, broker_port=0)
+    await node.start()
+    try:
+        _, text = await get(node)
+    finally:
+        await node.stop()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    assert samples
+    for sample in samples:
+        assert ("eu-1", "7", "DefaultCluster") == tuple(sample.labels[name] for name in ("zone", "rack", "cluster"))
+    assert labels_of("a b:1,2c:3,ok:4") == {"ok": "4"}
 
 
 async def test_a_taken_port_gives_way_to_the_next(node: Node, tmp_path: Path) -> None:

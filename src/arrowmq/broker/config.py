@@ -117,6 +117,7 @@ class BrokerConfig:
 
     # Who may read the metrics page, and where; the `arrowmq` command switches it on (PROM) unless told otherwise
     metrics_exporter_type: str = "DISABLE"
+    metrics_label: str = ""  # further labels of every metric, name:value,name:value
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: int = 5557
 

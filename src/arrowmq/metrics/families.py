@@ -15,7 +15,7 @@ from arrowmq.metrics.kinds import KindFamilies
 from arrowmq.metrics.lag import GroupLag, lags_of
 from arrowmq.metrics.pieces import BYTES, MILLISECONDS, Pieces, in_unit
 from arrowmq.metrics.requests import RequestFamilies
-from arrowmq.metrics.words import is_system, language_name, version_name, yes_no
+from arrowmq.metrics.words import is_system, labels_of, language_name, version_name, yes_no
 
 if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
@@ -33,7 +33,12 @@ class BrokerFamilies:
         self.loop_watch = loop_watch
         config = broker.config
         self.pieces = Pieces(
-            {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
+            {
+                **labels_of(config.metrics_label),
+                "cluster": config.broker_cluster_name,
+                "node_type": "broker",
+                "node_id": config.broker_name,
+            }
         )
         self.requests = RequestFamilies(broker, self.pieces)
         self.kinds = KindFamilies(broker, self.pieces, self.pieces.with_labels(**STORAGE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from arrowmq.broker import names
@@ -10,6 +11,7 @@ from arrowmq.wire.codes import LanguageCode
 if TYPE_CHECKING:
     from arrowmq.broker.node import Broker
 
+LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 # Each release has a SNAPSHOT before it, so a release is two on from the one before; from 4.0.0 on without gaps.
 VERSION_4_0_0, VERSION_5_0_0, PER_MINOR = 213, 413, 20
 
@@ -20,6 +22,12 @@ def is_system(broker: Broker, topic: str) -> bool:
 
 def yes_no(value: bool) -> str:
     return "true" if value else "false"
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Labels from the setting metricsLabel, `name:value,name:value`; what is not that is left out."""
+    pairs = (part.split(":") for part in text.split(",") if part.strip())
+    return {pair[0].strip(): pair[1].strip() for pair in pairs if len(pair) == 2 and LABEL.fullmatch(pair[0].strip())}
 
 
 def language_name(code: int) -> str:
