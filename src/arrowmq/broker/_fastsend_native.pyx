@@ -11,7 +11,7 @@ The Python twin (`_fastsend_plain.py`) knows no frame at all; a differential tes
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from arrowmq.broker._request_native cimport (
@@ -140,14 +140,21 @@ cdef enum:
     TRANSACTION_ID = 4
 
 
+cdef struct Written:
+    int64_t messages
+    int64_t size
+
+
 cdef class Topic:
     """A topic that the short way may write to."""
     cdef bytes name
     cdef str text
     cdef int queue_count
     cdef list queues
-    cdef list counts            # by queue: messages and bytes since they were last taken
-    cdef list sizes
+    cdef Written* written       # by queue, since it was last taken
+
+    def __dealloc__(self):
+        free(self.written)
 
 
 cdef struct Item:
@@ -241,13 +248,13 @@ cdef class FastSend:
     def take_counts(self):
         """What was written since the last call, by topic and queue: (topic, queue id, messages, bytes)."""
         cdef Topic topic
+        cdef int queue_id
         cdef list taken = []
         for topic in self.touched:
             for queue_id in range(topic.queue_count):
-                if topic.counts[queue_id]:
-                    taken.append((topic.text, queue_id, topic.counts[queue_id], topic.sizes[queue_id]))
-            topic.counts = [0] * topic.queue_count
-            topic.sizes = [0] * topic.queue_count
+                if topic.written[queue_id].messages:
+                    taken.append((topic.text, queue_id, topic.written[queue_id].messages, topic.written[queue_id].size))
+                    topic.written[queue_id].messages = topic.written[queue_id].size = 0
         self.touched = [topic for topic in self.touched if self.topics.get(topic.name) is topic]
         return taken
 
@@ -309,8 +316,9 @@ cdef class FastSend:
             topic.text = key.decode()
             topic.queue_count = count
             topic.queues = [None] * count
-            topic.counts = [0] * count
-            topic.sizes = [0] * count
+            topic.written = <Written*>calloc(count, sizeof(Written))
+            if topic.written == NULL:
+                raise MemoryError()
             self.topics[key] = topic
             self.touched.append(topic)
         self.last = topic
@@ -466,8 +474,8 @@ cdef class FastSend:
         return self.items + number
 
     cdef inline int count(self, Topic topic, QueueTail queue, int64_t messages, int64_t size) except -1:
-        topic.counts[queue.queue_id] += messages
-        topic.sizes[queue.queue_id] += size
+        topic.written[queue.queue_id].messages += messages
+        topic.written[queue.queue_id].size += size
         self.taken_messages += messages
         return 0
 

@@ -6,6 +6,7 @@ was prepared beforehand where an allocation thread runs, so taking it costs noth
 
 from __future__ import annotations
 
+import mmap
 import struct
 import threading
 from bisect import bisect_right
@@ -37,6 +38,7 @@ class CommitLog:
         self._starts: list[int] = []
         self.tail = LogTail()
         self.tail.pave = self._pave
+        self._unmapped_end = 0  # in the segment in use
         self.spare: Segment | None = None  # the next file, created in advance
         self.wants_spare: Callable[[], None] | None = None
         self._create_lock = threading.Lock()
@@ -65,19 +67,28 @@ class CommitLog:
         self.segments.append(following)
         self._starts.append(following.start)
         tail.attach(following.view, following.start, 0)
+        self._unmapped_end = 0
         if self.wants_spare is not None:
             self.wants_spare()
 
     def _pave(self, wanted: int) -> None:
         """The tail is about to write up to `wanted`: bring the pages from there on into memory. A disk that refuses is
-        no harm: the blocks are there, and the write takes its pages one by one."""
+        no harm: the blocks are there, and the write takes its pages one by one.
+
+        What lies behind is taken out of the mapping, not out of memory, in one go: forcing it to disk would else take
+        each page out by itself, and interrupt the other processors for it."""
         tail = self.tail
+        segment = self.segments[-1]
+        written = tail.position // PAGE_BYTES * PAGE_BYTES
+        if written - self._unmapped_end >= PAVED_BYTES:
+            segment.mapping.madvise(mmap.MADV_DONTNEED, self._unmapped_end, written - self._unmapped_end)
+            self._unmapped_end = written
         start = -(-max(tail.paved, tail.position) // PAGE_BYTES) * PAGE_BYTES
         end = min(max(start + PAVED_BYTES, wanted), tail.size)
         tail.paved = max(wanted, end)
         if start < end:
             with suppress(OutOfSpace, StoreUnwritable, OSError):
-                self._disk.fill(self.segments[-1].path, start, end - start)
+                self._disk.fill(segment.path, start, end - start)
 
     def _take_spare(self, start: int) -> Segment:
         with self._create_lock:  # waits for the allocation thread if that is at it
@@ -145,6 +156,7 @@ class CommitLog:
         segment.allocate(0, segment.size)  # Apache's files are sparse; ours must not be where we write
         self._zero_from(segment, position)
         self.tail.attach(segment.view, segment.start, position)
+        self._unmapped_end = position // PAGE_BYTES * PAGE_BYTES
 
     def _pop_last(self) -> None:
         self.segments.pop().delete()
