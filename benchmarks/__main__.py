@@ -15,7 +15,6 @@ from pathlib import Path
 
 from benchmarks import report
 from benchmarks.loads import FULL, QUICK, Metrics, Pace
-from benchmarks.memory import touch_free_memory
 from benchmarks.rows import ROWS, Row
 from benchmarks.systems import SYSTEMS, System
 
@@ -34,7 +33,6 @@ def visit(kind: type[System], rows: Sequence[type[Row]], pace: Pace, runs: repor
         if flush != "START":
             system.start()
         for row in rows:
-            touch_free_memory()
             try:
                 figures: Metrics = row().measure(system, pace)
             except (RuntimeError, OSError, ValueError) as problem:

@@ -15,6 +15,7 @@ from typing import Any
 from oracle import java
 
 from benchmarks import native
+from benchmarks.memory import touch_free_memory
 from benchmarks.systems import System
 
 PACKAGE = "org.apache.rocketmq.example.benchmark"
@@ -32,10 +33,11 @@ class Pace:
     window_s: float
     backlog: int
     rounds: int
+    raw: int  # messages of the raw generator
 
 
-FULL = Pace(warm_s=15, window_s=15, backlog=1_000_000, rounds=3)
-QUICK = Pace(warm_s=5, window_s=5, backlog=200_000, rounds=1)
+FULL = Pace(warm_s=12, window_s=8, backlog=1_000_000, rounds=3, raw=1_500_000)
+QUICK = Pace(warm_s=8, window_s=5, backlog=200_000, rounds=1, raw=500_000)
 
 
 @contextmanager
@@ -70,6 +72,8 @@ def window(system: System, count: Callable[[], int], pace: Pace) -> Metrics:
             raise RuntimeError("no message came within 60 s")
         time.sleep(0.1)
     time.sleep(pace.warm_s)
+    touch_free_memory()
+    time.sleep(1)
     began, cpu, messages = time.monotonic(), system.broker.cpu_seconds(), count()
     time.sleep(pace.window_s)
     ended, cpu_after, messages_after = time.monotonic(), system.broker.cpu_seconds(), count()

@@ -12,6 +12,7 @@ from typing import ClassVar
 from benchmarks import loads
 from benchmarks.asking import GET_ROUTE, Asker
 from benchmarks.loads import QUEUES, Metrics, Pace
+from benchmarks.memory import touch_free_memory
 from benchmarks.systems import System
 
 
@@ -110,7 +111,8 @@ class RawSend(Row):
             loads.raw_send(system, topic, connections=16, inflight=4, seconds=pace.warm_s)
         else:
             loads.raw_send(system, topic, seconds=1)
-        return loads.raw_send(system, topic, seconds=pace.window_s)
+        touch_free_memory()
+        return loads.raw_send(system, topic, count=pace.raw)
 
 
 class RawPull(Row):
