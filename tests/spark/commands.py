@@ -36,13 +36,13 @@ class Running:
 
     def interrupt_when(self, condition: Callable[[], bool]) -> bool:
         """Waits for the condition, then does what Ctrl-C does."""
-        self._wait(condition, 240)
+        self._wait(condition, 600)
         was_running = self.process.poll() is None
         if was_running:
             os.killpg(self.process.pid, signal.SIGINT)
         return was_running
 
-    def kill_when(self, condition: Callable[[], bool], *, delay_s: float = 0.0, timeout_s: float = 240) -> bool:
+    def kill_when(self, condition: Callable[[], bool], *, delay_s: float = 0.0, timeout_s: float = 600) -> bool:
         """Waits for the condition, then kills everything; whether it came to that before the command ended."""
         self._wait(condition, timeout_s)
         if delay_s:
@@ -69,7 +69,7 @@ class Running:
             self.process.wait(30)
         atexit.unregister(self.kill)
 
-    def finish(self, timeout_s: float = 300) -> str:
+    def finish(self, timeout_s: float = 600) -> str:
         """What a command that succeeds has printed."""
         try:
             code = self.process.wait(timeout_s)

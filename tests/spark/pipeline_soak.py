@@ -103,11 +103,12 @@ Points = list[tuple[str, Callable[[], bool]]]
 class Soak:
     """One server, one folder; each scene uses topics and files of its own."""
 
-    def __init__(self, server: Server, folder: Path, seed: int) -> None:
+    def __init__(self, server: Server, folder: Path, seed: int, most_kills: int = 2) -> None:
         self.server = server
         self.folder = folder / f"seed-{seed}"
         self.chance = random.Random(seed)
         self.seed = seed
+        self.most_kills = most_kills
         self.kills = 0
 
     def killed(self, name: str, points: Points, *arguments: str) -> str:
@@ -115,7 +116,7 @@ class Soak:
 
     def killed_running(self, name: str, points: Points, start: Callable[[], Running]) -> str:
         """Kills a command at one or two of the points, then lets it end; what it printed."""
-        for _ in range(self.chance.choice((1, 2))):
+        for _ in range(self.chance.randint(1, self.most_kills)):
             point, condition = self.chance.choice(points)
             delay_s = self.chance.choice((0.0, 0.0, self.chance.uniform(0.0, 0.6)))
             was_running = start().kill_when(condition, delay_s=delay_s)
