@@ -191,7 +191,7 @@ DIFFERENCES = (
         r"line 1 word 6",
         "how long the client took",
         always=False,
-        like=r"\w+=\d+,",
+        like=r"\w+=\d+[,\]]",
     ),
     Difference(
         r"dashboard consumeMessageDirectly", r"spentTimeMills", "how long the client took", always=False, like=NUMBER
@@ -222,7 +222,11 @@ DIFFERENCES = (
         like=NUMBER,
     ),
     Difference(
-        r"exportMetrics", r".*\.(commitLog|consumeQueue)DiskRatio", "the disk of the moment", always=False, like=NUMBER
+        r"exportMetrics",
+        r".*\.((commitLog|consumeQueue)DiskRatio|\w+(In|Out)Tps)",
+        "disk and rates of the moment",
+        always=False,
+        like=NUMBER,
     ),
     Difference(
         r"exportMetrics",
