@@ -123,9 +123,6 @@ def test_a_broker_that_comes_while_a_stream_runs_is_read_from_its_beginning(
             # The same queue numbers on two brokers: a number alone would be ambiguous.
             with pytest.raises(Exception, match=r"option startingOffsets: queue 0 .*say broker-a:0 or broker-b:0"):
                 source(spark, server, topic="Widened", startingOffsets='{"Widened":{"0":1}}').count()
-            second.kill()  # the NameServer still names it
-            with pytest.raises(Exception, match=rf"option patienceMs\): .*{second.broker}"):
-                source(spark, server, topic="Widened", patienceMs="200").count()
     finally:
         query.stop()
 
