@@ -131,7 +131,7 @@ def test_an_option_that_there_is_not_is_named(command: Command, verb: str) -> No
 @pytest.mark.parametrize("verb", ALL)
 def test_every_verb_helps_with_an_example(command: Command, verb: str) -> None:
     text = " ".join(command(*verb.split(), "--help").split())
-    assert f"arrowmq {verb}" in text.partition("Usage:")[2].partition("Options:")[2].partition("Example")[2]
+    assert f"arrowmq {verb}" in text.partition("Example")[2]
 
 
 @pytest.mark.parametrize("verb", ALL)

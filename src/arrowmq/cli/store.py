@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from arrowmq.cli.examples import examples
 from arrowmq.store import MessageStore, StoreConfig, StoreError
 from arrowmq.store.check import StoreCheck
 from arrowmq.store.inspection import StoreView, detect_config
@@ -66,7 +67,7 @@ def progress_bar(console: Console, *columns: Any) -> Progress:
     )
 
 
-@store_group.command("check")
+@store_group.command("check", epilog=examples("arrowmq store check arrowmq-data"))
 @DIRECTORY
 @SETTINGS
 def check(directory: Path, settings: tuple[str, ...]) -> None:
@@ -108,7 +109,7 @@ def check(directory: Path, settings: tuple[str, ...]) -> None:
     console.print("[green]All sound.[/green]")
 
 
-@store_group.command("stats")
+@store_group.command("stats", epilog=examples("arrowmq store stats arrowmq-data --json"))
 @DIRECTORY
 @SETTINGS
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
@@ -156,7 +157,7 @@ def stats(directory: Path, settings: tuple[str, ...], as_json: bool) -> None:
         console.print(f"{topic}: a BatchCQ topic; its queues are not counted here", highlight=False)
 
 
-@store_group.command("dump")
+@store_group.command("dump", epilog=examples("arrowmq store dump arrowmq-data --topic orders --limit 10 --bodies"))
 @DIRECTORY
 @SETTINGS
 @click.option("--topic", help="Only this topic.")
@@ -210,7 +211,7 @@ def described(record: Record, with_body: bool) -> dict[str, Any]:
     return found
 
 
-@store_group.command("rebuild")
+@store_group.command("rebuild", epilog=examples("arrowmq store rebuild arrowmq-data"))
 @DIRECTORY
 @SETTINGS
 def rebuild(directory: Path, settings: tuple[str, ...]) -> None:
