@@ -73,7 +73,9 @@ class ResetService:
         )
         if self.config.use_server_side_reset_offset:
             answer = self._reset_here(request)
-            # Groups commit again by themselves; an administrator who was told yes does not.
+            # Groups commit again by themselves; an administrator who was told yes does not. The group itself may be a
+            # moment old, and without it its offsets are worth nothing.
+            await self.groups.saved()
             await self.offsets.persist_if_changed()
             return answer
         return self._reset_by_clients(request, is_cpp=call.command.language == LanguageCode.CPP)
