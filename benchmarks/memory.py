@@ -13,7 +13,7 @@ from pathlib import Path
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 _PIECE = 256 << 20
 _LEFT_ALONE = 1 << 30
-_MOST = 32 << 30
+_MOST = 6 << 30
 
 
 def free_bytes() -> int:
