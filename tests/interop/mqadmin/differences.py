@@ -180,7 +180,7 @@ DIFFERENCES = (
         always=False,
     ),
     Difference(
-        r"consumerProgress (of a .*|offline)",
+        r"consumerProgress (of a .*|offline|after the (reset|skip))",
         r"line 1 word 3",
         "messages a second of the moment",
         always=False,
