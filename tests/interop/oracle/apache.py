@@ -76,7 +76,11 @@ def broker(
         options=options,
         properties=jvm,
     )
-    return Server("broker", command, folder, port=port, ready="boot success", env=env)
+    # A 5.x broker says "boot success" even when its first registration came before it had found its NameServer;
+    # then it is unknown for another ten seconds.
+    logs = (folder / "logs" / "rocketmqlogs" / "broker.log", "Registering current broker to name server completed")
+    known = logs if profile == "servers" and namesrv else None
+    return Server("broker", command, folder, port=port, ready="boot success", env=env, logs=known)
 
 
 @contextmanager

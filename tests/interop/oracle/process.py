@@ -46,12 +46,21 @@ class Server:
     """A server process: started on entering the context, ended (SIGTERM, hence cleanly) on leaving it."""
 
     def __init__(
-        self, name: str, command: Sequence[str], folder: Path, *, port: int, ready: str, env: Mapping[str, str]
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        port: int,
+        ready: str,
+        env: Mapping[str, str],
+        logs: tuple[Path, str] | None = None,
     ) -> None:
+        """It is ready when it listens and says `ready`; with `logs` only when it has also written that into that file."""
         self.name, self.folder, self.port = name, folder, port
         self.command = list(command)
         self.output = folder / f"{name}.out"
-        self._ready, self._env = ready, dict(env)
+        self._ready, self._env, self._logs = ready, dict(env), logs
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -75,20 +84,19 @@ class Server:
         return begin
 
     def start(self, timeout: float = 120) -> Server:
+        logged = _size(self._logs[0]) if self._logs else 0
         begin = self.launch()
         assert self._process is not None
         deadline = time.monotonic() + timeout
-        while not (self._ready in self._said(begin) and _listens(self.port)):
+        while not (self._ready in _read(self.output, begin) and _listens(self.port) and self._has_logged(logged)):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise OracleError(f"{self.name} did not start:\n{self._said(begin)[-4000:]}")
+                raise OracleError(f"{self.name} did not start:\n{_read(self.output, begin)[-4000:]}")
             time.sleep(0.01)
         return self
 
-    def _said(self, begin: int = 0) -> str:
-        with self.output.open("rb") as out:
-            out.seek(begin)
-            return out.read().decode(errors="replace")
+    def _has_logged(self, begin: int) -> bool:
+        return self._logs is None or self._logs[1] in _read(self._logs[0], begin)
 
     def stop(self, timeout: float = 60) -> None:
         """Ends the server as an operator would; a broker then leaves no abort file."""
@@ -108,7 +116,7 @@ class Server:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise OracleError(f"{self.name} did not end within {timeout} s:\n{self._said()[-4000:]}") from None
+            raise OracleError(f"{self.name} did not end within {timeout} s:\n{_read(self.output)[-4000:]}") from None
 
     def cpu_seconds(self) -> float:
         """The processor time that the process and its children have used so far."""
@@ -146,3 +154,15 @@ def _listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((HOST, port)) == 0
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _read(file: Path, begin: int = 0) -> str:
+    if not file.exists():
+        return ""
+    with file.open("rb") as content:
+        content.seek(begin)
+        return content.read().decode(errors="replace")
