@@ -56,7 +56,7 @@ class Server:
         env: Mapping[str, str],
         logs: tuple[Path, str] | None = None,
     ) -> None:
-        """It is ready when it listens and says `ready`; with `logs` only when it has also written that into that file."""
+        """Ready when it listens and says `ready`; with `logs`, when it has also written that text into that file."""
         self.name, self.folder, self.port = name, folder, port
         self.command = list(command)
         self.output = folder / f"{name}.out"
