@@ -37,7 +37,7 @@ asan: setup  ## the native modules under AddressSanitizer, built apart from the 
 	@tools/asan
 
 interop: setup  ## real Java, Go and Node clients and the real Apache broker against ours
-	$(PYTEST) -m interop tests/interop --ignore tests/interop/test_mqadmin.py
+	$(PYTEST) -m interop tests/interop --ignore tests/interop/test_mqadmin.py -n 3 --dist loadfile
 
 kinds-soak: setup  ## every kind of message at length: many kill points and seeds, 100,000 messages a key, a million delays
 	ARROWMQ_SEEDS=20 $(PYTEST) tests/chaos -n 2
