@@ -16,7 +16,7 @@ class FastPull:
         answers: tuple[list[bytes], list[int], bytes],
         *,
         admit: Callable[[dict[str, str], Any], Admitted | None],
-        stamp: Callable[[], object],
+        rests_on: tuple[Any, Any, Any, Any],
         commit: Callable[[str, str, int, int], None],
         resets: dict[str, dict[int, int]],
         scan_bytes: int,

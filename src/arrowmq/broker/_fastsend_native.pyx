@@ -13,6 +13,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from arrowmq.broker._request_native cimport (
     ONEWAY, PULL, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_is, text_to_int, u16, u32
@@ -182,13 +183,14 @@ cdef class FastSend:
     cdef object find_queue
     cdef object tell
     cdef object gate
-    cdef object now_ms
+    cdef object now_ms          # None: the machine's own time
     cdef object peer_of
     cdef object hold            # under SYNC_FLUSH: takes a pass's answers until the disk has its messages
     cdef dict topics
     cdef Topic last
     cdef list touched
     cdef int64_t max_body
+    cdef int64_t gate_ms        # when the gate was asked
     cdef bint with_crc
     cdef public object pull       # the short way of pulls, asked for what begins with one
     cdef bint is_open
@@ -228,6 +230,7 @@ cdef class FastSend:
         self.now_ms = now_ms
         self.peer_of = peer_of
         self.max_body = 0
+        self.gate_ms = -1
         self.with_crc = with_crc
         self.hold = hold
         self.topics = {}
@@ -244,6 +247,10 @@ cdef class FastSend:
         """A topic changed: ask anew for each."""
         self.topics.clear()
         self.last = None
+
+    def ask_again(self):
+        """A setting changed: what the gate said is not good any more."""
+        self.gate_ms = -1
 
     def take_counts(self):
         """What was written since the last call, by topic and queue: (topic, queue id, messages, bytes)."""
@@ -279,11 +286,12 @@ cdef class FastSend:
                 return 0, None
             if code == PULL:
                 return (0, None) if self.pull is None else self.pull(connection, buffer)
-            self.max_body = self.gate()
+            now = self.time_of_gate()
             if self.max_body <= 0:
                 return 0, None
-            born_host = self.peer_of(connection)
-            now = self.now_ms()
+            born_host = connection.peer_bytes
+            if born_host is None:
+                born_host = self.peer_of(connection)
             self.out.size = 0
             while read_request(at, end, &request, &self.scratch):
                 if request.code == PULL or not self.take(&request, born_host, now):
@@ -299,6 +307,21 @@ cdef class FastSend:
             return consumed, answers
         self.hold(connection, answers)
         return consumed, None
+
+    cdef int64_t time_of_gate(self) except -1:
+        """The time, with `max_body` as it is at this time. By the machine's time the gate is asked once a millisecond: what
+        it looks at, flush lag and disk and memory, is not known more exactly than that."""
+        cdef timespec time
+        cdef int64_t now
+        if self.now_ms is not None:
+            self.max_body = self.gate()
+            return self.now_ms()
+        clock_gettime(CLOCK_REALTIME, &time)
+        now = <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1000000
+        if now != self.gate_ms:
+            self.max_body = self.gate()
+            self.gate_ms = now
+        return now
 
     cdef Topic topic_of(self, Text name):
         cdef Topic topic = self.last

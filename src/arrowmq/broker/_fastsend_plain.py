@@ -31,7 +31,7 @@ class FastSend:
         find_queue: Callable[[str, int], Any],
         tell: Callable[[Any, bytes], None],
         gate: Callable[[], int],
-        now_ms: Callable[[], int],
+        now_ms: Callable[[], int] | None,
         peer_of: Callable[[Any], bytes],
         with_crc: bool,
         hold: Callable[[Any, bytes], None] | None,
@@ -44,6 +44,9 @@ class FastSend:
 
     def forget(self) -> None:
         """Nothing is remembered."""
+
+    def ask_again(self) -> None:
+        """Nothing was asked."""
 
     def take_counts(self) -> list[tuple[str, int, int, int]]:
         return []

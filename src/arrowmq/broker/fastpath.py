@@ -16,6 +16,7 @@ from arrowmq.broker.config import WRITE
 from arrowmq.broker.flow import FlowControl
 from arrowmq.broker.pull import PullService
 from arrowmq.broker.send import not_safe_yet, peer_address, region_of
+from arrowmq.clock import SystemClock
 from arrowmq.filter import TagFilter
 from arrowmq.remoting.answer_times import SUCCESS, Answered
 from arrowmq.remoting.connection import Connection
@@ -42,7 +43,6 @@ FastSend = _fastsend.FastSend
 FastPull = _fastpull.FastPull
 Answers = _fastsend.Answers
 
-PEER_BYTES = "fastpath.peer"
 IPV4_BYTES = 4
 
 # Stand-ins for the figures of an answer, in the order in which the native modules number them
@@ -71,12 +71,13 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         find_queue=store.queue,
         tell=store.tell,
         gate=gate_of(broker),
-        now_ms=broker.clock.now_ms,
+        now_ms=None if isinstance(broker.clock, SystemClock) else broker.clock.now_ms,
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
         hold=hold_until_flushed(store) if broker.path.sync_flush else None,
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
+    broker.on_config_change.append(fast_send.ask_again)
     broker.stats.sources.append(lambda: hand_in(fast_send.take_counts, sends_of(broker)))
     fast_send.pull = build_fast_pull(broker) if with_pulls else None
     return fast_send
@@ -173,11 +174,10 @@ def hold_until_flushed(store: MessageStore) -> Callable[[Connection, bytes], Non
 
 def peer_bytes(connection: Connection) -> bytes:
     """The peer as a record carries it: address, then the port in four bytes."""
-    known: bytes | None = connection.attributes.get(PEER_BYTES)
-    if known is None:
+    if connection.peer_bytes is None:
         ip, port = peer_address(connection)
-        known = connection.attributes[PEER_BYTES] = ip + port.to_bytes(4, "big")
-    return known
+        connection.peer_bytes = ip + port.to_bytes(4, "big")
+    return connection.peer_bytes
 
 
 def send_answers(region: dict[str, str], figures: tuple[str, ...]) -> Answers:
@@ -199,7 +199,7 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
         store.commit_log,
         answer_pieces(RequestCode.PULL_MESSAGE, {"suggestWhichBrokerId": "0"}, _PULL_FIGURES, remark="FOUND"),
         admit=admission(broker, service),
-        stamp=lambda: (broker.topics.version, broker.groups.version, broker.clients.changes, config.broker_permission),
+        rests_on=(broker.topics, broker.groups, broker.clients, config),
         commit=broker.offsets.commit,
         resets=broker.offsets.resets,
         scan_bytes=limits.max_filter_message_size,

@@ -58,6 +58,7 @@ class Broker:
         self.is_running = False
         self.recovered: Recovered | None = None
         self.kept_settings = KeptSettings(self.root / "config" / "broker.properties")
+        self.on_config_change: list[Callable[[], None]] = []
         config.apply(self.kept_settings.load())
         self.address = BrokerAddress(config.advertised_host, config.listen_port)
         self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock)
@@ -116,6 +117,8 @@ class Broker:
         wanted = StoreConfig.from_broker_config(live)
         names = [each.name for each in fields(StoreConfig) if apache_key(each.name) in live]
         self.store.config = replace(self.store.config, **{name: getattr(wanted, name) for name in names})
+        for listener in self.on_config_change:
+            listener()
 
     def _wants_notice(self, group: str) -> bool:
         settings = self.groups.get(group)

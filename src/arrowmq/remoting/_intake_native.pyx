@@ -25,6 +25,7 @@ cdef class Intake:
     cdef public bint _is_paused
     cdef public bint _is_processing
     cdef public bint is_active
+    cdef public object peer_bytes
 
     def __init__(self, endpoint):
         self._endpoint = endpoint

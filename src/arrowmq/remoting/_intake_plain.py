@@ -27,6 +27,7 @@ class Intake:
         "_large_wanted",
         "_outbox",
         "is_active",
+        "peer_bytes",
     )
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -41,6 +42,7 @@ class Intake:
         self._is_paused = False
         self._is_processing = False
         self.is_active = True  # since the last sweep
+        self.peer_bytes: bytes | None = None  # the peer as a record carries it, once somebody has asked
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
