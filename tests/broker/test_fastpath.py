@@ -12,7 +12,7 @@ import pytest
 
 from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
-from arrowmq.clock import VirtualClock
+from arrowmq.clock import SystemClock, VirtualClock
 from arrowmq.remoting.server import RemotingServer
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.codes import RequestCode
@@ -286,6 +286,31 @@ def native_is_there() -> bool:
     from arrowmq.broker.fastpath import _fastsend as _fastpath
 
     return native.is_native(_fastpath)
+
+
+async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_path: Path) -> None:
+    """By the machine's clock the short way asks only once a millisecond whether it may go on."""
+    broker = Broker(BrokerConfig.from_properties({**SETTINGS, "listenPort": "0"}), tmp_path, SystemClock())
+    broker.open()
+    server = RemotingServer(broker.handlers)
+    port = await server.start("127.0.0.1", 0)
+    await broker.start(port)
+    ext = {**ext_of(random.Random(1), 1, batch=False), "b": "Orders", "e": "0", "i": f"UNIQ_KEY\x01{1:032X}\x02"}
+    frame = encode_frame(Command.request(RequestCode.SEND_MESSAGE_V2, ext, b"x" * 100))
+    taken = []
+    async with Talk(0) as talk:
+        await talk.connect(port)
+        await talk.answers([frame])
+        (connection,) = server.connections
+        for limit in ["10", "1000"] * 20:
+            broker.config.apply({"maxMessageSize": limit})
+            broker.config_changed({"maxMessageSize": limit})
+            taken.append(
+                broker.fast_path is not None and broker.fast_path(connection, memoryview(frame))[0] == len(frame)
+            )
+    await server.close()
+    await broker.stop()
+    assert taken == [False, native_is_there()] * 20
 
 
 async def test_what_went_the_short_way_is_counted_like_any_message(tmp_path: Path) -> None:
