@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import struct
@@ -14,9 +15,11 @@ from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.clock import SystemClock, VirtualClock
 from arrowmq.remoting.server import RemotingServer
+from arrowmq.store.cold import is_resident
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from arrowmq.wire.record import decode_records
 
 START_MS = 1_790_000_000_000
 SETTINGS = {
@@ -311,6 +314,43 @@ async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_p
     await server.close()
     await broker.stop()
     assert taken == [False, native_is_there()] * 20
+
+
+async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_the_short_way(tmp_path: Path) -> None:
+    """A queue's first file after a restart: nothing has read it, and the page cache was told to forget it."""
+    ext = {**ext_of(random.Random(1), 1, batch=False), "b": "Orders", "e": "0", "i": f"UNIQ_KEY\x01{1:032X}\x02"}
+    ext |= {"f": "0", "d": "4"}
+    sends = [encode_frame(Command.request(RequestCode.SEND_MESSAGE_V2, ext, b"x", opaque=n)) for n in range(1000)]
+    sent = await run(tmp_path, sends, sends, short=native_is_there())
+    for file in (tmp_path / "consumequeue").rglob("*"):
+        if file.is_file():
+            with file.open("rb") as entries:
+                os.posix_fadvise(entries.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    broker = Broker(BrokerConfig.from_properties({**SETTINGS, "listenPort": str(sent.port)}), tmp_path, VirtualClock())
+    broker.open()
+    server = RemotingServer(broker.handlers)
+    await broker.start(await server.start("127.0.0.1", sent.port))
+    server.fast_path = broker.fast_path
+    pull = pull_of(random.Random(5), 1)
+    pull.ext |= {"topic": "Orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "8", "subscription": "*"}
+    queue = broker.store.consume_queues.find("Orders", 0)
+    assert queue is not None
+    first = queue.segment_at(0)
+    assert first is not None
+    is_at_hand = is_resident(first.view, 0, 160)
+    async with Talk(0) as talk:
+        await talk.connect(server.port)
+        (answer,) = FrameSplitter().feed((await talk.answers([encode_frame(pull)]))[1])
+        assert [record.queue_offset for record in decode_records(answer.body)] == list(range(8))
+        short = broker.fast_path.pull.taken_messages if broker.fast_path is not None else 0
+        assert short == (8 if is_at_hand and native_is_there() else 0)
+        pull.opaque = 2
+        await talk.answers([encode_frame(pull)])
+        if native_is_there():
+            assert broker.fast_path is not None
+            assert broker.fast_path.pull.taken_messages == short + 8, "it lies in memory now"
+    await server.close()
+    await broker.stop()
 
 
 async def test_what_went_the_short_way_is_counted_like_any_message(tmp_path: Path) -> None:

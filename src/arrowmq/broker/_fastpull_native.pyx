@@ -38,6 +38,7 @@ cdef enum:
     SPAN_BYTES = 8 << 20        # of the log that one answer's records may lie apart, where memory has to be asked for them
     PAGE_BYTES = 4096
     SPAN_PAGES = 2050         # SPAN_BYTES in pages, and the two that stick out
+    ENTRIES_SPAN = 64 * 1024  # of queue entries for which memory is asked at a time
     SMALLEST_RECORD = 91
     FLAG_COMMIT = 1           # of a pull's sysFlag
     LAST_FIELD = 18
@@ -100,6 +101,8 @@ cdef class Grant:
     cdef const uint8_t* entries_place
     cdef int64_t entries_start
     cdef int64_t entries_size
+    cdef int64_t hot_from            # in the queue: entries between these two were found in memory
+    cdef int64_t hot_to
     cdef int64_t min_of              # the log's begin that `min_offset` was found for
     cdef int64_t min_offset
     # since they were last taken
@@ -312,6 +315,8 @@ cdef class FastPull:
         if wanted.max_count > limit:
             limit = wanted.max_count
         limit = min(limit, found.max_offset - wanted.offset, (grant.entries_start + grant.entries_size - at) // ENTRY_BYTES)
+        if (at < grant.hot_from or at + limit * ENTRY_BYTES > grant.hot_to) and not entries_are_hot(grant, at, limit * ENTRY_BYTES):
+            return False
         found.next_offset = wanted.offset
         for number in range(<int>limit):
             entry = grant.entries_place + (at - grant.entries_start) + number * ENTRY_BYTES
@@ -357,15 +362,13 @@ cdef class FastPull:
         grant.entries = view
         grant.entries_start = segment.start
         grant.entries_size = segment.size
+        grant.hot_from = grant.hot_to = 0
         return True
 
     cdef bint is_at_hand(self, Found* found, int64_t log_begin, int64_t end) except -1:
         """Whether the records lie in one segment, in memory, and are what their entries say."""
         cdef int64_t first = found.starts[0]
         cdef int64_t last = found.starts[found.count - 1] + found.sizes[found.count - 1]
-        cdef unsigned char states[SPAN_PAGES]
-        cdef size_t begin
-        cdef size_t length, page
         cdef const uint8_t* record
         cdef int number
         cdef Layout layout
@@ -385,14 +388,8 @@ cdef class FastPull:
         if first + self.hot_bytes < end:
             if last - first > SPAN_BYTES:
                 return False
-            begin = <size_t>(self.segment_place + (first - self.segment_start))
-            length = <size_t>(last - first) + (begin & (PAGE_BYTES - 1))
-            begin -= begin & (PAGE_BYTES - 1)
-            if mincore(<void*>begin, length, states) != 0:
+            if not is_in_memory(self.segment_place + (first - self.segment_start), last - first):
                 return False
-            for page in range((length + PAGE_BYTES - 1) // PAGE_BYTES):
-                if not states[page] & 1:
-                    return False
         for number in range(found.count):
             record = self.segment_place + (found.starts[number] - self.segment_start)
             if <int32_t>u32(record) != found.sizes[number] or s64(record + 28) != found.starts[number]:
@@ -466,6 +463,31 @@ cdef class FastPull:
         out.put_number_entry(b"topicSysFlag", 12, grant.topic_flag)
         out.put_number_entry(b"groupSysFlag", 12, grant.group_flag)
         out.set_u32(ext, <uint32_t>(out.size - ext - 4))
+
+
+cdef bint is_in_memory(const uint8_t* place, int64_t size) noexcept nogil:
+    """Whether reading these bytes, SPAN_BYTES at most, waits for no disk."""
+    cdef unsigned char states[SPAN_PAGES]
+    cdef size_t begin = <size_t>place
+    cdef size_t length = <size_t>size + (begin & (PAGE_BYTES - 1)), page
+    begin -= begin & (PAGE_BYTES - 1)
+    if mincore(<void*>begin, length, states) != 0:
+        return False
+    for page in range((length + PAGE_BYTES - 1) // PAGE_BYTES):
+        if not states[page] & 1:
+            return False
+    return True
+
+
+cdef bint entries_are_hot(Grant grant, int64_t at, int64_t size) noexcept:
+    """Whether these queue entries are in memory. What was found there is kept: a reader comes back for the next ones."""
+    cdef int64_t end = min(
+        max(at + ENTRIES_SPAN, at + size), grant.tail.next_offset * ENTRY_BYTES, grant.entries_start + grant.entries_size
+    )
+    if end - at > SPAN_BYTES or not is_in_memory(grant.entries_place + (at - grant.entries_start), end - at):
+        return False
+    grant.hot_from, grant.hot_to = at, end
+    return True
 
 
 cdef const uint8_t* address_of(view) except NULL:
