@@ -169,6 +169,21 @@ def batch_ranges(
     return found
 
 
+def stream_starts(
+    option: str, starts: Offsets, bounds: Mapping[MessageQueue, Bounds], *, fail_on_data_loss: bool
+) -> Offsets:
+    """Where a new stream begins. An offset outside of what its queue holds is an error, or moved to the nearest."""
+    for queue, start in starts.items():
+        held = bounds[queue]
+        if fail_on_data_loss and not held.earliest <= start <= held.latest:
+            raise OptionError(
+                option,
+                f"queue {queue_key(queue)} of topic {queue.topic} holds {held.earliest} to {held.latest}, not {start}; "
+                "with failOnDataLoss=false the stream begins at the nearest",
+            )
+    return {queue: min(max(start, bounds[queue].earliest), bounds[queue].latest) for queue, start in starts.items()}
+
+
 def split_ranges(ranges: list[OffsetRange], pieces: int, *, smallest: int = 1) -> list[OffsetRange]:
     """Cuts large ranges so that about `pieces` of similar size come out; none is cut below `smallest` messages.
 

@@ -118,6 +118,8 @@ class SourceOptions:
         found = []
         for topic in topics:
             route = cluster.known_route(topic) if topic in known else cluster.route(topic)
+            if route is None and not cluster.brokers():
+                raise OptionError("namesrv", f"no broker is registered with {';'.join(self.connection.namesrv)} now")
             if route is None:
                 raise OptionError(
                     "topic", f"topic {topic} does not exist; create it with `arrowmq topic create {topic}`"

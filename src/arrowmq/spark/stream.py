@@ -36,6 +36,7 @@ from arrowmq.spark.ranges import (
     offsets_to_json,
     queue_key,
     split_ranges,
+    stream_starts,
 )
 from arrowmq.spark.source import SMALLEST_SPLIT, RangePartition, read_partition
 from arrowmq.spark.source_options import SourceOptions, bounds_of, resolve
@@ -64,7 +65,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         cluster = self._cluster()
         bounds = bounds_of(cluster, self._queues(cluster))
-        return offsets_to_json(resolve(cluster, self.options.starting, bounds, default=LATEST))
+        starting, is_strict = self.options.starting, self.options.subscription.fail_on_data_loss
+        starts = resolve(cluster, starting, bounds, default=LATEST)
+        return offsets_to_json(stream_starts(starting.option, starts, bounds, fail_on_data_loss=is_strict))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # One limit only can be named to Spark, and it is handed back to us: rows, bytes and minimum are ours to keep.
@@ -136,18 +139,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _held(self, cluster: Cluster, begin: Offsets) -> Offsets:
         """The end of every queue; of AvailableNow, the end that was fixed at the beginning."""
-        if self._target is not None:
-            # A queue of the checkpoint that the target does not know is one whose broker is away: it stays as it is.
-            return {**begin, **{queue: max(end, begin.get(queue, 0)) for queue, end in self._target.items()}}
-        latest = cluster.max_offsets(self._queues(cluster))
+        latest = cluster.max_offsets(self._queues(cluster)) if self._target is None else self._target
+        self._latest = self._not_before(begin, latest)
+        return self._latest
+
+    def _not_before(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """`latest`, but nowhere before `begin`. A queue of the checkpoint that is missing is one whose broker is away:
+        it stays as it is."""
         for queue, offset in begin.items():
-            if queue not in latest:
-                latest[queue] = offset
-            elif latest[queue] < offset:
+            if latest.get(queue, offset) < offset:
                 self._shrunk(queue, offset, latest[queue])
-                latest[queue] = offset
-        self._latest = latest
-        return latest
+        return {**begin, **{queue: max(end, begin.get(queue, 0)) for queue, end in latest.items()}}
 
     def _shrunk(self, queue: MessageQueue, expected: int, found: int) -> None:
         said = (
