@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 from arrowmq.spark.pipelines.report import Report, bar_chart, by_time, line_chart, size_text
+from arrowmq.spark.pipelines.trace import Traced, trace_report
 
 
 def test_charts_are_well_formed_and_say_their_values() -> None:
@@ -65,3 +67,13 @@ def test_numbers_stand_on_the_right_and_a_long_list_says_how_long_it_is() -> Non
     assert 4 == text.count('<td class="n">')
     assert "the first 2 of 12" in text
     assert "a &lt;long&gt; name" in text
+
+
+def test_a_minute_without_a_time_is_left_out_of_the_curve() -> None:
+    """Records that do not say how long sending took once ended the report."""
+    minutes = [SimpleNamespace(minute="11-16 03:07", sends=2, send=None)]
+    assert "nothing to draw" in trace_report(Traced(by_minute=minutes), "Traces").text()
+    minutes.append(SimpleNamespace(minute="11-16 03:08", sends=2, send=[4, 5, 6]))
+    text = trace_report(Traced(by_minute=minutes), "Traces").text()
+    assert "03:08" in text
+    assert "03:07" not in text

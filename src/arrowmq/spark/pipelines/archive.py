@@ -62,14 +62,18 @@ def archive(
     for name, value in asked.items():
         if earlier is not None and earlier[name] != value:
             raise OptionError(name, f"{path} was begun with {earlier[name]}, not {value}: choose another folder")
-    messages = spark.readStream.format("arrowmq").options(**given).load()
-    messages = messages.selectExpr("*", "cast(storeTimestamp as date) as date", "hour(storeTimestamp) as hour")
-    writer = messages.writeStream.format(table_format).partitionBy("topic", "date", "hour").outputMode("append")
-    writer = writer.option("checkpointLocation", f"{path}/checkpoint").queryName("archive")
-    writer = writer.trigger(availableNow=True) if follow is None else _every(writer, follow)
-    if earlier is None:
-        folder.write_json(ASKED, asked)
-    rows = display.stream(lambda: writer.start(f"{path}/data"), "archive")
+
+    def start() -> Any:
+        messages = spark.readStream.format("arrowmq").options(**given).load()
+        messages = messages.selectExpr("*", "cast(storeTimestamp as date) as date", "hour(storeTimestamp) as hour")
+        writer = messages.writeStream.format(table_format).partitionBy("topic", "date", "hour").outputMode("append")
+        writer = writer.option("checkpointLocation", f"{path}/checkpoint").queryName("archive")
+        writer = writer.trigger(availableNow=True) if follow is None else _every(writer, follow)
+        if earlier is None:
+            folder.write_json(ASKED, asked)
+        return writer.start(f"{path}/data")
+
+    rows = display.stream(start, "archive")
     made = None
     if report is not None:
         made = display.job(spark, "report", lambda: archive_report(spark, path, table_format).write(report))

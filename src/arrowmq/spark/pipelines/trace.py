@@ -76,7 +76,7 @@ def trace(
         messages = reader(topics).option("columns", "topic,msgId,bornTimestamp,storeTimestamp").load()
         display.job(spark, "time of storing", lambda: _measure_stored(messages, result))
     if report is not None:
-        result.report = _report(result, trace_topic).write(report)
+        result.report = trace_report(result, trace_topic).write(report)
     return result
 
 
@@ -148,7 +148,7 @@ def _measure_stored(messages: Any, result: Traced) -> None:
     result.stored = {row.topic: list(row.stored) for row in rows}
 
 
-def _report(result: Traced, topic: str) -> Report:
+def trace_report(result: Traced, topic: str) -> Report:
     page = Report("Latency, from message traces", f"Out of topic {topic}; times in milliseconds.")
     numbers = [
         ("sends", f"{result.sends:,}", False),
@@ -160,11 +160,12 @@ def _report(result: Traced, topic: str) -> Report:
     page.numbers(numbers)
     page.heading("Time to send and store, by minute")
     names = ("median", "90 %", "99 %")
-    minutes = result.by_minute[-24 * 60 :]
+    # Of a minute whose records do not say how long sending took there is nothing to draw.
+    minutes = [row for row in result.by_minute[-24 * 60 :] if row.send]
     days = {row.minute[:5] for row in minutes}
     page.curves(
         [
-            (name, [(row.minute if len(days) > 1 else row.minute[6:], row.send[index] or 0) for row in minutes])
+            (name, [(row.minute if len(days) > 1 else row.minute[6:], row.send[index]) for row in minutes])
             for index, name in enumerate(names)
         ],
         "ms",
