@@ -10,6 +10,7 @@ be there once: in the table, in the topic, in the audit trail. Prints one line a
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import signal
@@ -28,6 +29,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from commands import Running, pipeline  # noqa: E402
 from live import Server  # noqa: E402
 
+import arrowmq  # noqa: E402
 from arrowmq.spark.cluster import Cluster, Connection  # noqa: E402
 from arrowmq.spark.pipelines.project import CATALOG  # noqa: E402
 from arrowmq.spark.pull import Subscription, read_range  # noqa: E402
@@ -97,7 +99,8 @@ def has(folder: Path, pattern: str, count: int) -> Callable[[], bool]:
     return lambda: sum(1 for path in folder.glob(pattern) if not path.name.startswith(".")) >= count
 
 
-Points = list[tuple[str, Callable[[], bool]]]
+# What is waited for, by name: a condition, or seconds after the start.
+Points = list[tuple[str, Callable[[], bool] | float]]
 
 
 class Soak:
@@ -117,9 +120,12 @@ class Soak:
     def killed_running(self, name: str, points: Points, start: Callable[[], Running]) -> str:
         """Kills a command at one or two of the points, then lets it end; what it printed."""
         for _ in range(self.chance.randint(1, self.most_kills)):
-            point, condition = self.chance.choice(points)
+            point, moment = self.chance.choice(points)
             delay_s = self.chance.choice((0.0, 0.0, self.chance.uniform(0.0, 0.6)))
-            was_running = start().kill_when(condition, delay_s=delay_s)
+            if isinstance(moment, float):
+                was_running = start().kill_when(lambda: True, delay_s=moment + delay_s)
+            else:
+                was_running = start().kill_when(moment, delay_s=delay_s)
             self.kills += was_running
             print(f"    {name}: {'killed' if was_running else 'ended'} at {point} + {delay_s:.2f} s", flush=True)
         return start().finish()
@@ -129,7 +135,7 @@ class Soak:
         for topic in topics:
             fill(self.server.namesrv, topic, 1500)
         lake = self.folder / f"lake-{table_format}"
-        points = [
+        points: Points = [
             (f"{what} {count}", has(lake, pattern, count))
             for what, pattern, most in (
                 ("batch planned", "checkpoint/offsets/*", 4),
@@ -198,7 +204,7 @@ class Soak:
             "    return None if number % 5 == 0 else {**message, 'body': f'repaired {number}'}\n"
         )
         work = self.folder / "letters"
-        points = [
+        points: Points = [
             ("decision planned", has(work, "decided/offsets/*", 1)),
             ("decision written", has(work, "trail/*.parquet", 1)),
             ("trail committed", has(work, "trail/_spark_metadata/*", 1)),
@@ -217,16 +223,33 @@ class Soak:
     def audit(self) -> str | None:
         fill(self.server.namesrv, f"Audited{self.seed}", 500)
         page = self.folder / "audit.html"
-        began = time.monotonic()
-        moment_s = self.chance.uniform(2.0, 15.0)
         said = self.killed(
-            "audit", [(f"{moment_s:.1f} s", lambda: time.monotonic() - began > moment_s)],
+            "audit", self.moments(),
             "audit", str(self.server.store), "--topics", f"Audited{self.seed}", "--report", str(page), "--json",
         )  # fmt: skip
         found = json.loads(said)
         if (found["isSound"], found["messages"]) != (True, 500) or "</html>" not in page.read_text():
             return f"found {found['messages']} of 500 records, sound: {found['isSound']}"
         return None
+
+    def trace(self) -> str | None:
+        """What a producer and a consumer of ours traced; one message of ten is refused, and dies at once."""
+        topic, group = f"Traced{self.seed}", f"Tracing{self.seed}"
+        asyncio.run(send_and_consume(self.server.namesrv, topic, group, 300))
+        page = self.folder / "trace.html"
+        said = self.killed(
+            "trace", self.moments(), "trace", "-n", self.server.namesrv, "--stored", "--report", str(page), "--json"
+        )
+        found = json.loads(said)
+        sent = {row["topic"]: (row["sends"], row["failed"]) for row in found["topics"]}
+        consumed = {row["consumerGroup"]: (row["deliveries"], row["failed"]) for row in found["groups"]}
+        if ((300, 0), (300, 30)) != (sent.get(topic), consumed.get(group)) or topic not in found["stored"]:
+            return f"sends and failures {sent.get(topic)}, deliveries and failures {consumed.get(group)}"
+        return None if "</html>" in page.read_text() else "the report is not whole"
+
+    def moments(self) -> Points:
+        """For commands that leave nothing behind to wait for: while Spark starts, and while it works."""
+        return [(f"{moment_s:.1f} s", moment_s) for moment_s in (self.chance.uniform(2.0, 15.0) for _ in range(2))]
 
     def interrupt(self) -> str | None:
         """Ctrl-C, as a terminal sends it to the whole group: an orderly end, from which the next run goes on."""
@@ -261,7 +284,7 @@ class Soak:
         root = self.folder / "project"
         pipeline(self.folder / "init", "init", str(root), "-n", self.server.namesrv, "--topic", topic).finish()
         checkpoints = root / "storage" / "_checkpoints"
-        points = [
+        points: Points = [
             ("batch planned", has(checkpoints, "**/offsets/*", 1)),
             ("batch committed", has(checkpoints, "**/commits/*", 1)),
         ]
@@ -274,6 +297,27 @@ class Soak:
         found = Counter(bytes(body).decode() for (body,) in rows_of(table, "parquet", "body"))
         expected = Counter(f"{topic} {number}" for number in range(700))
         return differences(expected + Counter(f"{topic} {number}" for number in range(100)), found)
+
+
+async def send_and_consume(namesrv: str, topic: str, group: str, count: int) -> None:
+    seen: set[bytes] = set()
+    is_done = asyncio.Event()
+
+    async def handle(message: arrowmq.ReceivedMessage) -> None:
+        seen.add(message.body)
+        if len(seen) == count:
+            is_done.set()
+        if int(message.body) % 10 == 0:
+            raise arrowmq.RetryLater(-1)
+
+    async with arrowmq.Producer(namesrv, hooks=[arrowmq.MessageTrace(namesrv, group="soak")]) as producer:
+        for number in range(count):
+            await producer.send(topic, str(number).encode())
+    hooks = [arrowmq.MessageTrace(namesrv, group=group)]
+    async with arrowmq.PushConsumer(
+        namesrv, group=group, topic=topic, handler=handle, consume_from="first", hooks=hooks
+    ):
+        await asyncio.wait_for(is_done.wait(), 60)
 
 
 def pieces_sent(work: Path, count: int) -> Callable[[], bool]:
@@ -296,7 +340,7 @@ def differences(expected: Counter[str], found: Counter[str]) -> str | None:
     )
 
 
-SCENES = ("archive", "delta", "replay", "dead_letters", "audit", "interrupt", "project")
+SCENES = ("archive", "delta", "replay", "dead_letters", "audit", "trace", "interrupt", "project")
 
 
 def main() -> None:

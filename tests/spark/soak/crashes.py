@@ -6,7 +6,7 @@ Stages:
     sink      topic to topic, exactly once: the target must hold each row of the source topic once, queues in order
     source    topic to Parquet: the files must hold each row once
     tasks     the sink's stage with kills that Spark survives by itself: workers of tasks, and the broker anywhere
-    cluster   the sink's stage on a cluster of processes, where the Java process of a task is its executor
+    cluster   the sink's stage on a Spark cluster of two workers, where the Java process of a task is its executor
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -42,11 +43,12 @@ from failpoints import (  # noqa: E402
     seeded_kills,
 )
 from live import Kept, Server  # noqa: E402
+from standalone import cluster  # noqa: E402
 
 # Brokers ask about half messages soon, but not so often that they lose patience while Spark starts again.
 SETTINGS = ("transactionTimeOut=5000", "transactionCheckInterval=5000")
 ALL_POINTS = SOURCE_POINTS + TASK_POINTS + COMMIT_POINTS
-# Spark's master, the pairs of point and victim, and those that make Java start again.
+# Spark's master (none: a cluster of its own), the pairs of point and victim, and those that make Java start again.
 STAGES: dict[str, tuple[str, list[Pair], list[Pair]]] = {
     "sink": (
         "local[2,2]",
@@ -59,7 +61,7 @@ STAGES: dict[str, tuple[str, list[Pair], list[Pair]]] = {
         pairs_of(SOURCE_POINTS, JAVA) + 4 * [("source.plan", COMMIT_LOG)],
     ),
     "tasks": ("local[2,8]", pairs_of(ON_EXECUTORS, WORKER) + pairs_of(ALL_POINTS, BROKER), []),
-    "cluster": ("local-cluster[1,2,1024]", [], pairs_of(ON_EXECUTORS, JAVA)),
+    "cluster": ("", [], pairs_of(ON_EXECUTORS, JAVA)),
 }
 
 
@@ -81,21 +83,19 @@ def files(folder: Path) -> dict[int, list[str]]:
     return {queue: sorted(bodies, key=int) for queue, bodies in found.items()}
 
 
-def drive(server: Server, folder: Path, plan: Plan, stage: str, seconds: float) -> int:
+def drive(server: Server, folder: Path, plan: Plan, stage: str, master: str, seconds: float) -> int:
     """Runs the stream until it is done; how often Java had to be started. Kills that had no turn in time are left."""
     command = [sys.executable, str(HERE.parent / "crash_stream.py"), server.namesrv, str(folder), stage]
-    paths = f"{HERE.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     began = time.monotonic()
     starts = 0
     while True:
         starts += 1
         with (folder / "driver.log").open("a") as log:
             process = subprocess.Popen(
-                [*command, STAGES[stage][0]],
+                [*command, master],
                 start_new_session=True,
                 stderr=log,
                 stdout=log,
-                env={**os.environ, "PYTHONPATH": paths},
             )
         while (ended := _wait(process)) is None:
             if time.monotonic() - began > seconds:
@@ -120,16 +120,16 @@ def _wait(process: subprocess.Popen[bytes]) -> int | None:
 
 def crash(folder: Path, stage: str, seed: int, count: int, seconds: float) -> str | None:
     """One stage with one seed: what went wrong, or None."""
-    _, quick, slow = STAGES[stage]
+    master, quick, slow = STAGES[stage]
     plan = Plan(folder / "plan")
     kills = seeded_kills(seed, count, quick, slow, BATCH_ROWS)
     plan.write(kills, folder / "checkpoint")
     rows = BATCH_ROWS * (3 * count + 10)
     began = time.monotonic()
-    with Server(folder, *SETTINGS) as server:
+    with Server(folder, *SETTINGS) as server, nullcontext(master) if master else cluster(folder) as address:
         fill(server.namesrv, f"{stage}-from", rows)
         with Kept(server, plan.broker_is) as kept:
-            starts = drive(server, folder, plan, stage, seconds)
+            starts = drive(server, folder, plan, stage, address, seconds)
         expected = visible(server.namesrv, f"{stage}-from")
         found = files(folder) if stage == "source" else visible(server.namesrv, f"{stage}-to")
     done = kills[: plan.done()]
@@ -146,7 +146,7 @@ def crash(folder: Path, stage: str, seed: int, count: int, seconds: float) -> st
             return f"queue {queue}: missing {sorted(lost.elements())}, too many {sorted(more.elements())}"
         if have != bodies:
             return f"queue {queue}: the rows are not in order"
-    return None
+    return None if len(done) == count else f"each row once, but only {len(done)} of {count} kills had their turn"
 
 
 def main() -> None:
@@ -158,6 +158,9 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="what the stream said")
     parser.add_argument("--keep", help="keep the folder of a run that failed here")
     given = parser.parse_args()
+    # Workers on the cluster must find failpoints.py as well.
+    os.environ["PYTHONPATH"] = f"{HERE.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     folder = Path(tempfile.mkdtemp(prefix="arrowmq-crash-"))
     wrong: str | None = "did not end"
     try:
