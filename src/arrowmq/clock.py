@@ -83,6 +83,10 @@ class VirtualClock:
         finally:
             timer.cancel()
 
+    def skip(self, seconds: float) -> None:
+        """Let time pass that nobody saw: timers that became due fire with the next `advance`."""
+        self._now_s += seconds
+
     async def advance(self, seconds: float, *, settle_turns: int = 3) -> None:
         """Move time forward, firing each timer at its own moment and letting the loop run in between."""
         target = self._now_s + seconds

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from writing import SMALL, bodies, numbered, opened
+from writing import SMALL, abandon, bodies, numbered, opened
 
+from arrowmq.store.commitlog import CommitLog
 from arrowmq.store.config import SYNC_FLUSH
+from arrowmq.store.disk import Disk
 
 WRITER = """
 import asyncio, sys
@@ -98,11 +102,11 @@ def test_a_crash_right_after_opening_and_right_after_rolling_is_recovered(tmp_pa
     for number in range(60):
         store.put(numbered(number))
     store.commit_log.roll()
-    store._lock.release()  # gone without closing, as a killed process is
+    abandon(store)
     for _ in range(2):
         store = opened(tmp_path)
         assert 60 == len(bodies(store))
-        store._lock.release()
+        abandon(store)
     store = opened(tmp_path)
     put = store.put(numbered(60))
     assert put.is_ok
@@ -111,12 +115,42 @@ def test_a_crash_right_after_opening_and_right_after_rolling_is_recovered(tmp_pa
     store.close()
 
 
+class LateAllocator(Disk):
+    """The allocation thread gets to its work while the log, which could not wait for it, maps a file of its own."""
+
+    def __init__(self) -> None:
+        self.log: CommitLog | None = None
+
+    def map(self, path: Path, size: int, *, writable: bool = True, scattered: bool = False) -> mmap.mmap:
+        mapping = super().map(path, size, writable=writable, scattered=scattered)
+        if self.log is not None and path.parent.name == "commitlog":
+            late = threading.Thread(target=self.log.create_spare, args=(int(path.name),))
+            late.start()
+            late.join(timeout=0.1)  # it may have to wait until the log has taken its file
+        return mapping
+
+
+def test_a_file_that_is_in_use_is_not_prepared_once_more(tmp_path: Path) -> None:
+    """The file was deleted and made anew under the writer's mapping: what it was told was kept, was nowhere."""
+    disk = LateAllocator()
+    store = opened(tmp_path, disk=disk)
+    store.put(numbered(0))
+    disk.log = store.commit_log
+    for number in range(1, 120):
+        assert store.put(numbered(number)).is_ok
+    assert len(store.commit_log.segments) >= 3
+    abandon(store)
+    store = opened(tmp_path)
+    assert 120 == len(bodies(store))
+    store.close()
+
+
 def test_a_cut_record_cannot_come_back_when_the_log_grows_over_it(tmp_path: Path) -> None:
     """Records behind a damaged one are cut with it. New ones of the same lengths end on their old borders: if the old
     bytes were still there, the next recovery would take them for messages."""
     store = opened(tmp_path)
     puts = [store.put(numbered(10)) for _ in range(5)]
-    store._lock.release()
+    abandon(store)
     path = tmp_path / "commitlog" / "00000000000000000000"
     data = bytearray(path.read_bytes())
     data[puts[1].physical_offset + 90] ^= 1  # in the body of the second
@@ -125,7 +159,7 @@ def test_a_cut_record_cannot_come_back_when_the_log_grows_over_it(tmp_path: Path
     assert puts[1].physical_offset == store.appended
     new = store.put(numbered(10))
     assert puts[1].physical_offset == new.physical_offset
-    store._lock.release()
+    abandon(store)
     store = opened(tmp_path)
     assert new.end == store.appended
     assert 2 == len(bodies(store))

@@ -6,13 +6,12 @@ import errno
 from pathlib import Path
 
 import pytest
-from writing import message, numbered, opened
+from writing import abandon, message, numbered, opened
 
 from arrowmq import native
 from arrowmq.clock import VirtualClock
 from arrowmq.store import Boundary, GetStatus, MessageStore, PutStatus, StoreConfig, StoreError
 from arrowmq.store.disk import Disk
-from arrowmq.store.tail import _tail
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.properties import encode_properties
@@ -64,10 +63,10 @@ def test_the_files_have_the_bytes_of_the_specification(tmp_path: Path) -> None:
         assert bytes.fromhex("346ac1d4 0000000000001000 00000000 00000000") == file.read(20)
         file.seek(17_646_712)
         assert (1).to_bytes(4, "big") == file.read(4)
-    store._lock.release()
+    abandon(store)
 
 
-def test_outcomes_at_the_edges_of_a_queue(tmp_path: Path) -> None:
+def test_the_edges_of_a_queue_have_outcomes_of_their_own(tmp_path: Path) -> None:
     store = opened(tmp_path)
     assert GetStatus.NO_MESSAGE_IN_QUEUE is store.get("orders", 0, 5, 32).status
     for number in range(5):
@@ -224,8 +223,8 @@ def test_a_long_retry_topic_is_written_as_version_2(tmp_path: Path) -> None:
 def test_messages_are_found_by_time_with_both_boundaries(tmp_path: Path) -> None:
     clock = VirtualClock(1_000_000)
     store = opened(tmp_path, clock=clock)
-    for time in (1_000_000, 1_000_010, 1_000_010, 1_000_010, 1_000_020):
-        clock._now_s = time / 1000
+    for passed_s in (0, 0.01, 0, 0, 0.01):
+        clock.skip(passed_s)
         store.put(message())
     for time, lower, upper in (
         (1, 0, 0),
@@ -330,7 +329,7 @@ def test_the_log_writes_into_memory_that_was_brought_ahead(tmp_path: Path, refus
         assert store.put(message(body)).is_ok
     found = [record.body for at in range(120) for record in decode_records(store.get("orders", 0, at, 1).body())]
     assert bodies == found
-    if native.is_native(_tail) and not refuses:
+    if native.is_native(native.load("arrowmq.store._tail")) and not refuses:
         ends = [offset + length for offset, length in disk.filled]
         assert all(offset % 4096 == 0 for offset, _ in disk.filled)
         assert len(disk.filled) < 20

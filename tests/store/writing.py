@@ -6,7 +6,7 @@ from pathlib import Path
 
 from arrowmq.store import MessageStore, StoreConfig
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import Record
+from arrowmq.wire.record import Record, decode_records
 
 HOST = (bytes((127, 0, 0, 1)), 10911)
 SMALL = StoreConfig(
@@ -59,10 +59,13 @@ def opened(root: Path, config: StoreConfig = SMALL, **parts: object) -> MessageS
     return store
 
 
+def abandon(store: MessageStore) -> None:
+    """Leave a store as a killed process does: without closing it, and with its lock gone."""
+    store._lock.release()
+
+
 def bodies(store: MessageStore, topic: str = "orders") -> list[bytes]:
     """Every body of a topic, queue after queue, as readers get them."""
-    from arrowmq.wire.record import decode_records
-
     found = []
     for queue_id in store.queues().get(topic, []):
         offset = store.min_offset(topic, queue_id)

@@ -60,14 +60,17 @@ class CommitLog:
     def roll(self) -> None:
         """Close the segment in use and take the next; raises OutOfSpace and changes nothing without room for it."""
         tail = self.tail
-        following = self._take_spare(tail.start + tail.size if self.segments else 0)
-        if tail.view is not None and tail.position < tail.size:
-            BLANK.pack_into(tail.view, tail.position, tail.size - tail.position, BLANK_MAGIC)
-            tail.position = tail.size
-        self.segments.append(following)
-        self._starts.append(following.start)
-        tail.attach(following.view, following.start, 0)
-        self._unmapped_end = 0
+        # Waits for the allocation thread if that is at it; and until the tail is attached, that thread would take the
+        # new file for one that is still to be made, delete it and make it anew.
+        with self._create_lock:
+            following = self._take_spare(tail.start + tail.size if self.segments else 0)
+            if tail.view is not None and tail.position < tail.size:
+                BLANK.pack_into(tail.view, tail.position, tail.size - tail.position, BLANK_MAGIC)
+                tail.position = tail.size
+            self.segments.append(following)
+            self._starts.append(following.start)
+            tail.attach(following.view, following.start, 0)
+            self._unmapped_end = 0
         if self.wants_spare is not None:
             self.wants_spare()
 
@@ -91,11 +94,10 @@ class CommitLog:
                 self._disk.fill(segment.path, start, end - start)
 
     def _take_spare(self, start: int) -> Segment:
-        with self._create_lock:  # waits for the allocation thread if that is at it
-            spare, self.spare = self.spare, None
-            if spare is not None and spare.start == start:
-                return spare
-            return self._create_segment(start)
+        spare, self.spare = self.spare, None
+        if spare is not None and spare.start == start:
+            return spare
+        return self._create_segment(start)
 
     def create_spare(self, start: int) -> None:
         """Called by the allocation thread: the next segment, unless it was needed and made meanwhile."""
