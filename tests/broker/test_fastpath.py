@@ -324,7 +324,8 @@ async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_
     sent = await run(tmp_path, sends, sends, short=native_is_there())
     for file in (tmp_path / "consumequeue").rglob("*"):
         if file.is_file():
-            with file.open("rb") as entries:
+            with file.open("rb+") as entries:
+                os.fsync(entries.fileno())
                 os.posix_fadvise(entries.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     broker = Broker(BrokerConfig.from_properties({**SETTINGS, "listenPort": str(sent.port)}), tmp_path, VirtualClock())
     broker.open()

@@ -302,10 +302,7 @@ cdef class FastPull:
         found.count = 0
         found.total_bytes = 0
         found.max_offset = grant.tail.next_offset
-        if log_begin != grant.min_of:
-            grant.min_offset = grant.queue.min_offset(log_begin)
-            grant.min_of = log_begin
-        if wanted.offset < grant.min_offset or wanted.offset >= found.max_offset:
+        if wanted.offset >= found.max_offset:
             return False
         at = wanted.offset * ENTRY_BYTES
         if grant.entries is None or at < grant.entries_start or at >= grant.entries_start + grant.entries_size:
@@ -316,6 +313,11 @@ cdef class FastPull:
             limit = wanted.max_count
         limit = min(limit, found.max_offset - wanted.offset, (grant.entries_start + grant.entries_size - at) // ENTRY_BYTES)
         if (at < grant.hot_from or at + limit * ENTRY_BYTES > grant.hot_to) and not entries_are_hot(grant, at, limit * ENTRY_BYTES):
+            return False
+        if log_begin != grant.min_of:
+            grant.min_offset = grant.queue.min_offset(log_begin)
+            grant.min_of = log_begin
+        if wanted.offset < grant.min_offset:
             return False
         found.next_offset = wanted.offset
         for number in range(<int>limit):
