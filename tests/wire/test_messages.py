@@ -25,9 +25,7 @@ from arrowmq.wire.record import (
     decode_record,
     decode_records,
     encode_record,
-    find_property,
     record_bounds,
-    scan_entries,
 )
 
 RAW = b"KEYS\x01k1 k2\x02UNIQ_KEY\x01ABC\x02TAGS\x01TagA\x02"
@@ -190,7 +188,7 @@ def test_a_record_tells_its_tag_keys_and_ids() -> None:
     bare = a_record(properties_raw=b"")
     assert (None, [], bare.offset_msg_id, {}) == (bare.tag, bare.keys, bare.msg_id, bare.properties)
     assert {"KEYS": "k1 k2", "UNIQ_KEY": "ABC", "TAGS": "TagA"} == record.properties
-    assert b"TagA" == find_property(RAW, b"TAGS")
+    assert "TagA" == record.property("TAGS")
 
 
 def test_records_can_be_copied_changed_and_sent_to_another_process() -> None:
@@ -247,14 +245,6 @@ def test_the_first_record_that_cannot_be_read_is_named_by_its_place() -> None:
 def test_what_does_not_fit_in_a_record_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(RecordError):
         encode_record(a_record(**changes))
-
-
-def test_queue_entries_are_scanned_by_tag() -> None:
-    entries = [(100, 50, 1), (150, 60, 2), (210, 70, 1), (0, 0, 0), (999, 9, 1)]
-    data = b"".join(struct.pack(">qiq", *entry) for entry in entries)
-    assert [(0, 100, 50, 1), (2, 210, 70, 1)] == scan_entries(data, {1})
-    assert [0, 1, 2] == [index for index, *_ in scan_entries(data)]
-    assert [(1, 150, 60, 2)] == scan_entries(data, {2}, 1)
 
 
 # Batches ------------------------------------------------------------------------------------------------------------

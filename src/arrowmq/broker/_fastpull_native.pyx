@@ -16,7 +16,7 @@ from arrowmq.broker._request_native cimport (
     PULL, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_to_int, u32
 )
 from arrowmq.store._tail_native cimport LogTail, QueueTail
-from arrowmq.wire._records_native cimport Layout, crc_is_right, find_layout
+from arrowmq.wire._layout_native cimport Layout, crc_is_right, find_layout
 
 cdef extern from *:
     """

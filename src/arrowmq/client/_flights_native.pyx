@@ -10,6 +10,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
+from arrowmq.wire._bytes cimport get32, put16, put32
+
 from arrowmq.client.faults import SLOW_FROM_S
 from arrowmq.client.landing import land
 from arrowmq.client.outgoing import details_bytes
@@ -32,20 +34,16 @@ cdef enum:
 
 
 cdef inline uint32_t read_u32(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | <uint32_t>at[3]
+    return <uint32_t>get32(at)
 
 
 cdef inline uint8_t* put_u32(uint8_t* at, uint32_t value) noexcept nogil:
-    at[0] = <uint8_t>(value >> 24)
-    at[1] = <uint8_t>(value >> 16)
-    at[2] = <uint8_t>(value >> 8)
-    at[3] = <uint8_t>value
+    put32(at, value)
     return at + 4
 
 
 cdef inline uint8_t* put_u16(uint8_t* at, uint32_t value) noexcept nogil:
-    at[0] = <uint8_t>(value >> 8)
-    at[1] = <uint8_t>value
+    put16(at, value)
     return at + 2
 
 

@@ -3,7 +3,8 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t
 
-from arrowmq.wire._records_native cimport Layout, crc_is_right, find_layout, read_int64
+from arrowmq.wire._bytes cimport get64
+from arrowmq.wire._layout_native cimport Layout, crc_is_right, find_layout
 
 
 def sound_run(buffer, Py_ssize_t start, Py_ssize_t stop, int64_t base):
@@ -23,7 +24,7 @@ def sound_run(buffer, Py_ssize_t start, Py_ssize_t stop, int64_t base):
                 data = <const unsigned char*>view.buf + position
                 if not find_layout(data, view.len - position, &at) or not crc_is_right(data, &at):
                     break
-                if read_int64(data + 28) != base + position:
+                if get64(data + 28) != base + position:
                     break
                 position += at.size
                 count += 1

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from arrowmq.store._bytes cimport get32, put32
+from arrowmq.wire._bytes cimport get32, put32
 from arrowmq.store._tail_native cimport (
     Facts,
     IndexTail,

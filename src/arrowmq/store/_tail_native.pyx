@@ -10,8 +10,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp
 
-from arrowmq.store._bytes cimport get32, get64, put32, put64
-from arrowmq.wire._records_native cimport (
+from arrowmq.wire._bytes cimport get32, get64, put32, put64
+from arrowmq.wire._layout_native cimport (
     PROPERTIES_TOO_LONG,
     TOPIC_TOO_LONG,
     NewRecord,

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from arrowmq.store._bytes cimport get32, get64, put32, put64
+from arrowmq.wire._bytes cimport get32, get64, put32, put64
 from arrowmq.store._tail_native cimport (
     Facts,
     IndexTail,
@@ -20,7 +20,7 @@ from arrowmq.store._tail_native cimport (
     write_header,
     write_keys,
 )
-from arrowmq.wire._records_native cimport crc32_bytes
+from arrowmq.wire._checksum_native cimport crc32_bytes
 
 from arrowmq.store._tail_native import dispatch_facts, index_words
 from arrowmq.store._walk_plain import Walked

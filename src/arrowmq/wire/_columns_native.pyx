@@ -8,10 +8,12 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from arrowmq.wire._bytes cimport get32, get64
+from arrowmq.wire._layout_native cimport Layout, crc_is_right, find_layout, find_value
+
 from arrowmq.wire import _columns_plain as plain
 from arrowmq.wire import _records_plain as records
 from arrowmq.wire._columns_plain import Column, Columns
-from arrowmq.wire._records_native cimport Layout, crc_is_right, find_layout, find_value, read_int32, read_int64
 from arrowmq.wire.compression import decompress as decompressed
 from arrowmq.wire.errors import RecordError
 from arrowmq.wire.ids import offset_message_id
@@ -147,16 +149,16 @@ cdef object fill(const unsigned char* start, Py_ssize_t length, Py_ssize_t count
         # The buffer may be a mapping that somebody writes to: what was right in the first pass is checked again.
         if not find_layout(data, left, &at):
             raise RecordError("the record changed while it was read", data - start)
-        (<int32_t*>PyBytes_AS_STRING(queue_id))[index] = read_int32(data + 12)
-        (<int32_t*>PyBytes_AS_STRING(flag))[index] = read_int32(data + 16)
+        (<int32_t*>PyBytes_AS_STRING(queue_id))[index] = get32(data + 12)
+        (<int32_t*>PyBytes_AS_STRING(flag))[index] = get32(data + 16)
         (<int32_t*>PyBytes_AS_STRING(size))[index] = <int32_t>at.size
         (<int32_t*>PyBytes_AS_STRING(sys_flag))[index] = at.sys_flag
-        (<int32_t*>PyBytes_AS_STRING(reconsume_times))[index] = read_int32(data + at.body - 16)
-        (<int64_t*>PyBytes_AS_STRING(queue_offset))[index] = read_int64(data + 20)
-        (<int64_t*>PyBytes_AS_STRING(physical_offset))[index] = read_int64(data + 28)
-        (<int64_t*>PyBytes_AS_STRING(born_timestamp))[index] = read_int64(data + 40)
-        (<int64_t*>PyBytes_AS_STRING(store_timestamp))[index] = read_int64(data + at.store_host - 8)
-        (<int64_t*>PyBytes_AS_STRING(prepared))[index] = read_int64(data + at.body - 12)
+        (<int32_t*>PyBytes_AS_STRING(reconsume_times))[index] = get32(data + at.body - 16)
+        (<int64_t*>PyBytes_AS_STRING(queue_offset))[index] = get64(data + 20)
+        (<int64_t*>PyBytes_AS_STRING(physical_offset))[index] = get64(data + 28)
+        (<int64_t*>PyBytes_AS_STRING(born_timestamp))[index] = get64(data + 40)
+        (<int64_t*>PyBytes_AS_STRING(store_timestamp))[index] = get64(data + at.store_host - 8)
+        (<int64_t*>PyBytes_AS_STRING(prepared))[index] = get64(data + at.body - 12)
         topic.add_text(data + at.topic, at.topic_length)
         add_host(born_host, data + 48, at.store_host - 56)
         add_host(store_host, data + at.store_host, at.body - 16 - at.store_host)
@@ -184,10 +186,10 @@ cdef int add_host(Growing column, const unsigned char* host, Py_ssize_t length) 
     cdef char text[32]
     cdef int written
     if length != 8:
-        return column.add_bytes(plain.host_text(host[: length - 4], read_int32(host + length - 4)))
+        return column.add_bytes(plain.host_text(host[: length - 4], get32(host + length - 4)))
     written = snprintf(
         text, sizeof(text), "%d.%d.%d.%d:%d", <int>host[0], <int>host[1], <int>host[2], <int>host[3],
-        <int>read_int32(host + 4),
+        <int>get32(host + 4),
     )
     return column.add(<const unsigned char*>text, written)
 
@@ -216,8 +218,8 @@ cdef int add_msg_id(Growing column, const unsigned char* data, const Layout* at)
     return column.add_bytes(
         offset_message_id(
             data[at.store_host : at.store_host + ip_length],
-            read_int32(data + at.store_host + ip_length),
-            read_int64(data + 28),
+            get32(data + at.store_host + ip_length),
+            get64(data + 28),
         ).encode()
     )
 

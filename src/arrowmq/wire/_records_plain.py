@@ -23,11 +23,9 @@
 from __future__ import annotations
 
 import struct
-import zlib
-from array import array
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from arrowmq.wire._checksum_plain import crc32
 from arrowmq.wire.compression import decompress
 from arrowmq.wire.errors import RecordError
 from arrowmq.wire.ids import offset_message_id
@@ -39,7 +37,6 @@ MAGIC_V2 = -626843477  # 0xDAA320AB
 BLANK_MAGIC = -875286124  # 0xCBD43194: fills the end of a commit log file
 MIN_RECORD_BYTES = 91
 CRC_PROPERTY_BYTES = 20  # `__CRC32#` 0x01, ten digits, 0x02
-ENTRY_BYTES = 20
 
 Buffer = bytes | bytearray | memoryview
 Host = tuple[bytes, int]
@@ -50,30 +47,7 @@ _SHORT = struct.Struct(">h")
 _PORT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _MIDDLE = struct.Struct(">iqi")  # 13, 14 and the body's length
-_ENTRY = struct.Struct(">qiq")
 _NOWHERE: Host = (b"\x00\x00\x00\x00", 0)
-
-
-def crc32(data: Buffer) -> int:
-    """CRC-32 with the top bit cleared, which is how RocketMQ keeps it."""
-    return zlib.crc32(data) & 0x7FFFFFFF
-
-
-def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, signed 32 bits."""
-    value = 0
-    units = array("H", text.encode("utf-16-le", "surrogatepass"))
-    for unit in units:
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return (value ^ 0x80000000) - 0x80000000
-
-
-def java_hash_of_bytes(text: bytes) -> int | None:
-    """Java's hash of UTF-8 bytes, or None if they are none."""
-    try:
-        return java_hash(text.decode())
-    except UnicodeDecodeError:
-        return None
 
 
 # The fields of a record, in the order in which `Record` takes them.
@@ -406,23 +380,3 @@ def find_property(properties: Buffer, name: bytes) -> bytes | None:
         if item.startswith(name) and item[len(name) : len(name) + 1] == b"\x01" and len(item) > len(name) + 1:
             found = item[len(name) + 1 :]
     return found if name else None
-
-
-def scan_entries(
-    buffer: Buffer, wanted: Collection[int] | None = None, max_count: int = 1 << 30
-) -> list[tuple[int, int, int, int]]:
-    """(index, physical offset, size, tags code) of the ConsumeQueue entries in `buffer` whose tags code is wanted.
-
-    `wanted` None takes every entry. The scan ends after `max_count` entries taken, at an entry that was never written
-    (size 0), and at the end of the buffer; a piece of an entry at the end is left alone.
-    """
-    found: list[tuple[int, int, int, int]] = []
-    for index in range(len(buffer) // ENTRY_BYTES):
-        if len(found) >= max_count:
-            break
-        physical_offset, size, tags_code = _ENTRY.unpack_from(buffer, index * ENTRY_BYTES)
-        if size <= 0:
-            break
-        if wanted is None or tags_code in wanted:
-            found.append((index, physical_offset, size, tags_code))
-    return found

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from arrowmq import native
 
 if TYPE_CHECKING:
-    from arrowmq.wire import _records_plain as _records
+    from arrowmq.wire import _checksum_plain as _checksum
 else:
-    _records = native.load("arrowmq.wire._records")
+    _checksum = native.load("arrowmq.wire._checksum")
 
-crc32 = _records.crc32
-java_hash = _records.java_hash
+crc32 = _checksum.crc32
+java_hash = _checksum.java_hash

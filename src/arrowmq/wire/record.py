@@ -19,7 +19,6 @@ else:
 
 __all__ = [
     "BLANK_MAGIC",
-    "ENTRY_BYTES",
     "MAGIC_V1",
     "MAGIC_V2",
     "MIN_RECORD_BYTES",
@@ -28,20 +27,15 @@ __all__ = [
     "decode_record",
     "decode_records",
     "encode_record",
-    "find_property",
     "record_bounds",
-    "scan_entries",
 ]
 
 MAGIC_V1 = _records.MAGIC_V1
 MAGIC_V2 = _records.MAGIC_V2
 BLANK_MAGIC = _records.BLANK_MAGIC
 MIN_RECORD_BYTES = _records.MIN_RECORD_BYTES
-ENTRY_BYTES = _records.ENTRY_BYTES
 
 encode_record = _records.encode_record
 decode_record = _records.decode_record
 decode_records = _records.decode_records
-find_property = _records.find_property
 record_bounds = _records.record_bounds
-scan_entries = _records.scan_entries

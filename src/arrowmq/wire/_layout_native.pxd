@@ -1,8 +1,8 @@
-# What other native modules may use of the records: `from arrowmq.wire._records_native cimport write_record, crc32_bytes`.
+# What native modules use of a record's bytes: `from arrowmq.wire._layout_native cimport find_layout, write_record`.
 #
 # Nothing here touches Python objects or needs the GIL, and nothing reads or writes past the lengths it is given.
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t
 
 
 cdef struct Layout:
@@ -53,8 +53,8 @@ cdef enum:
     BAD_ADDRESS = -4
     RECORD_TOO_LONG = -5
 
-# CRC-32 with the top bit cleared.
-cdef uint32_t crc32_bytes(const unsigned char* data, size_t length) noexcept nogil
+# The bytes that the properties take when they are written.
+cdef Py_ssize_t stored_properties_length(const NewRecord* record) noexcept nogil
 
 # The bytes that `write_record` will take, or one of the negative reasons.
 cdef Py_ssize_t record_size(const NewRecord* record) noexcept nogil
@@ -68,14 +68,11 @@ cdef bint find_layout(const unsigned char* data, Py_ssize_t room, Layout* at) no
 # Whether the CRC of the body, and that of the record if it has one, is right.
 cdef bint crc_is_right(const unsigned char* data, const Layout* at) noexcept nogil
 
+# Whether the last of the properties is a checksum of the record.
+cdef bint has_crc_property(const unsigned char* properties, Py_ssize_t length) noexcept nogil
+
 # The value of a property (of the last item with that name). False if there is none.
 cdef bint find_value(
     const unsigned char* properties, Py_ssize_t length, const unsigned char* name, Py_ssize_t name_length,
     const unsigned char** value, Py_ssize_t* value_length
 ) noexcept nogil
-
-# Java's hash of UTF-8 text. False if the bytes are no UTF-8.
-cdef bint java_hash_utf8(const unsigned char* text, Py_ssize_t length, int32_t* hashed) noexcept nogil
-
-cdef int32_t read_int32(const unsigned char* data) noexcept nogil
-cdef int64_t read_int64(const unsigned char* data) noexcept nogil

@@ -1,15 +1,22 @@
-# Big-endian numbers at any place, for the store's native modules.
+# Big-endian numbers at any place, for all native modules.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 cdef extern from *:
     """
+    #define ARROWMQ_SWAP16(x) __builtin_bswap16(x)
     #define ARROWMQ_SWAP32(x) __builtin_bswap32(x)
     #define ARROWMQ_SWAP64(x) __builtin_bswap64(x)
     """
+    uint16_t ARROWMQ_SWAP16(uint16_t x) nogil
     uint32_t ARROWMQ_SWAP32(uint32_t x) nogil
     uint64_t ARROWMQ_SWAP64(uint64_t x) nogil
+
+
+cdef inline void put16(uint8_t *at, int64_t value) noexcept nogil:
+    cdef uint16_t big = ARROWMQ_SWAP16(<uint16_t>value)
+    memcpy(at, &big, 2)
 
 
 cdef inline void put32(uint8_t *at, int64_t value) noexcept nogil:
@@ -20,6 +27,12 @@ cdef inline void put32(uint8_t *at, int64_t value) noexcept nogil:
 cdef inline void put64(uint8_t *at, int64_t value) noexcept nogil:
     cdef uint64_t big = ARROWMQ_SWAP64(<uint64_t>value)
     memcpy(at, &big, 8)
+
+
+cdef inline int16_t get16(const uint8_t *at) noexcept nogil:
+    cdef uint16_t big
+    memcpy(&big, at, 2)
+    return <int16_t>ARROWMQ_SWAP16(big)
 
 
 cdef inline int32_t get32(const uint8_t *at) noexcept nogil:
