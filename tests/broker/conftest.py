@@ -117,9 +117,10 @@ class Client:
 class Node:
     """The broker under test, listening; `restart` stops it in good order and opens its directory again."""
 
-    def __init__(self, root: Path, settings: dict[str, str]) -> None:
+    def __init__(self, root: Path, settings: dict[str, str], *, short: bool = False) -> None:
         self.root = root
         self.settings = settings
+        self.short = short  # whether requests may go the short ways, as they do at a server's port
         self.clock = VirtualClock(START_MS)
         self.clients: list[Client] = []
 
@@ -129,6 +130,8 @@ class Node:
         self.server = RemotingServer(self.broker.handlers)
         port = await self.server.start("127.0.0.1", 0)
         await self.broker.start(port)
+        if self.short:
+            self.server.fast_path = self.broker.short_way
         self.address = f"127.0.0.1:{port}"
         self.client = self.connect()
 
@@ -178,8 +181,8 @@ async def make_node(tmp_path: Path) -> AsyncIterator[NodeMaker]:
     """Starts brokers with the given settings, each in a directory of its own."""
     nodes: list[Node] = []
 
-    async def make(**settings: str) -> Node:
-        node = Node(tmp_path / f"broker-{len(nodes)}", settings)
+    async def make(*, short: bool = False, **settings: str) -> Node:
+        node = Node(tmp_path / f"broker-{len(nodes)}", settings, short=short)
         await node.start()
         nodes.append(node)
         return node

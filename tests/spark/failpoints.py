@@ -33,6 +33,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from arrowmq.spark.batch_book import BatchBook, Entry
+from arrowmq.spark.exchange import Run, read_answers
 from arrowmq.spark.link import Link
 from arrowmq.spark.sink import SinkOptions, StreamWriter
 from arrowmq.spark.source import ArrowmqSource
@@ -263,18 +264,29 @@ class CrashingWriter(StreamWriter):
 @contextmanager
 def points_in_answers(plan: Plan, point: str) -> Iterator[None]:
     """Each answer of a broker is a point; requests behind it are under way."""
-    whole = Link.receive
+    whole, whole_read, whole_give = Link.receive, Run.read, Run.give
 
     def receive(self: Link, opaque: int) -> Command:
         answer = whole(self, opaque)
         plan.reached(point)
         return answer
 
-    Link.receive = receive  # type: ignore[method-assign]
+    def read(self: Run, view: memoryview) -> int:
+        position, taken = read_answers(view, self.first_opaque, self._found, 1)
+        self.answered += taken
+        if taken:
+            plan.reached(point)
+        return position
+
+    def give(self: Run, answer: Command) -> bool:
+        plan.reached(point)
+        return whole_give(self, answer)
+
+    Link.receive, Run.read, Run.give = receive, read, give  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Link.receive = whole  # type: ignore[method-assign]
+        Link.receive, Run.read, Run.give = whole, whole_read, whole_give  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-# Reading a request's header in place, and writing answers: shared by the short ways of sends and pulls.
+# Reading a request's header in place, and writing answers: shared by the short ways of sends, pulls and transactions.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -14,6 +14,7 @@ cdef enum:
     SEND_V2 = 310
     SEND_BATCH = 320
     PULL = 11
+    END_TRANSACTION = 37
     ONEWAY = 2
 
 
@@ -52,6 +53,12 @@ cdef int32_t code_of(const uint8_t* at, const uint8_t* end) noexcept nogil
 
 # Reads the frame at `at`. False if it is not whole, or not of the plain form that the short ways know.
 cdef bint read_request(const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch) noexcept nogil
+
+# The same for END_TRANSACTION and nothing else; its fields' slots are those of `END_NAMES`.
+cdef bint read_ending(const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch) noexcept nogil
+
+# Whether the first frame is an END_TRANSACTION; a cheap look.
+cdef bint is_ending(const uint8_t* at, const uint8_t* end) noexcept nogil
 
 cdef Scratch new_scratch() except *
 

@@ -60,8 +60,26 @@ PULL_NAMES[17] = Name(b"lo", 2)
 PULL_NAMES[18] = Name(b"oway", 4)
 
 
+# The slots of an END_TRANSACTION's fields.
+cdef Name[9] END_NAMES
+END_NAMES[0] = Name(b"producerGroup", 13)
+END_NAMES[1] = Name(b"tranStateTableOffset", 20)
+END_NAMES[2] = Name(b"commitLogOffset", 15)
+END_NAMES[3] = Name(b"commitOrRollback", 16)
+END_NAMES[4] = Name(b"fromTransactionCheck", 20)
+END_NAMES[5] = Name(b"msgId", 5)
+END_NAMES[6] = Name(b"transactionId", 13)
+END_NAMES[7] = Name(b"bname", 5)
+END_NAMES[8] = Name(b"topic", 5)
+
+
 cdef int slot_of(int32_t code, Text name) noexcept nogil:
     cdef int slot
+    if code == END_TRANSACTION:
+        for slot in range(9):
+            if END_NAMES[slot].size == name.size and memcmp(END_NAMES[slot].text, name.data, name.size) == 0:
+                return slot
+        return -1
     if code != PULL:
         slot = name.data[0] - c"a" if name.size == 1 else -1
         return slot if 0 <= slot < 14 else -1
@@ -84,14 +102,19 @@ cdef inline bint is_known(int32_t code) noexcept nogil:
     return code == SEND_V2 or code == SEND_BATCH or code == PULL
 
 
-cdef bint read_binary(const uint8_t* at, const uint8_t* end, Request* request) noexcept nogil:
+cdef inline bint is_wanted(int32_t code, int32_t only) noexcept nogil:
+    """Whoever asks for sends and pulls is given no other code: the slots of its fields mean something else."""
+    return code == only if only else is_known(code)
+
+
+cdef bint read_binary(const uint8_t* at, const uint8_t* end, Request* request, int32_t only) noexcept nogil:
     """The ROCKETMQ header: code 2, language 1, version 2, opaque 4, flag 4, remark, ext map."""
     cdef uint32_t size
     cdef Text name, value
     if end - at < 21:
         return False
     request.code = <int16_t>u16(at)
-    if not is_known(request.code):
+    if not is_wanted(request.code, only):
         return False
     request.opaque = <int32_t>u32(at + 5)
     request.flag = <int32_t>u32(at + 9)
@@ -240,7 +263,9 @@ cdef const uint8_t* json_ext(const uint8_t* at, const uint8_t* end, Request* req
     return NULL
 
 
-cdef bint read_json(const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch) noexcept nogil:
+cdef bint read_json(
+    const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch, int32_t only
+) noexcept nogil:
     """The JSON header as clients write it: compact, one level of ext fields."""
     cdef Text name, value
     cdef int64_t number
@@ -275,7 +300,7 @@ cdef bint read_json(const uint8_t* at, const uint8_t* end, Request* request, Scr
                     if not text_to_int(value, 0, 0x7FFFFFFF, &number):
                         return False
                     request.code = <int32_t>number
-                    if has_ext or not is_known(request.code):
+                    if has_ext or not is_wanted(request.code, only):
                         return False        # the fields' slots depend on the code: it has to come first
                     has_code = True
                 elif text_is(name, b"opaque", 6):
@@ -315,7 +340,25 @@ cdef int32_t code_of(const uint8_t* at, const uint8_t* end) noexcept nogil:
     return -1
 
 
+cdef bint is_ending(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    if end - at < 20:
+        return False
+    if at[4] == 1:
+        return u16(at + 8) == END_TRANSACTION
+    return at[4] == 0 and memcmp(at + 8, b'{"code":37,', 11) == 0
+
+
 cdef bint read_request(const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch) noexcept nogil:
+    return read_one(at, end, request, scratch, 0)
+
+
+cdef bint read_ending(const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch) noexcept nogil:
+    return read_one(at, end, request, scratch, END_TRANSACTION)
+
+
+cdef bint read_one(
+    const uint8_t* at, const uint8_t* end, Request* request, Scratch* scratch, int32_t only
+) noexcept nogil:
     cdef uint32_t length, header_length
     cdef int slot
     if end - at < 12:
@@ -337,8 +380,8 @@ cdef bint read_request(const uint8_t* at, const uint8_t* end, Request* request, 
     request.body.data = at + 8 + header_length
     request.body.size = length - 4 - header_length
     if request.is_json:
-        return read_json(at + 8, at + 8 + header_length, request, scratch)
-    return read_binary(at + 8, at + 8 + header_length, request)
+        return read_json(at + 8, at + 8 + header_length, request, scratch, only)
+    return read_binary(at + 8, at + 8 + header_length, request, only)
 
 
 cdef Scratch new_scratch() except *:

@@ -40,6 +40,7 @@ from arrowmq.wire.sysflag import (
 log = logging.getLogger(__name__)
 
 ENDS = {TRANSACTION_COMMIT: End.COMMIT, TRANSACTION_ROLLBACK: End.ROLLBACK}
+NOT_ON_DISK = "published, but not yet on disk"
 
 
 def immunity_ms(half: Record, timeout_ms: int) -> int | None:
@@ -239,7 +240,7 @@ class TransactionService:
 
     async def _when_flushed(self, put: Put) -> Answer:
         status = await self.path.flushed(put)
-        return Answer(remark=None if status is PutStatus.PUT_OK else f"{status.name}: published, but not yet on disk")
+        return Answer(remark=None if status is PutStatus.PUT_OK else f"{status.name}: {NOT_ON_DISK}")
 
     # A second chance
 

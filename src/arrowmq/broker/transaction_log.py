@@ -65,16 +65,23 @@ def transaction_id(half: Record) -> str:
     return half.properties.get(keys.UNIQ_KEY) or half.offset_msg_id
 
 
+def op_properties(how: End, decided_id: str | None) -> bytes:
+    """What an op record says beside the offset of its half message. The id comes last (the short way relies on it)."""
+    properties = {keys.TAGS: OP_TAG, keys.WAIT: "false", TRAN_END: how.value}
+    if decided_id is not None:
+        properties[keys.KEYS] = decided_id
+    return encode_properties(properties)
+
+
 class TransactionLog:
     def __init__(self, store: MessageStore, offsets: ConsumerOffsets, address: BrokerAddress, clock: Clock) -> None:
         self.store = store
         self.offsets = offsets
         self.address = address
         self.clock = clock
-        # Everything in the half queue before this is done with.
-        self.done_before = 0
         self._op_offset = 0
-        self._ended = OffsetSet()
+        # The half messages that ended, as offsets in their queue; below its floor all of them are done with.
+        self.ended = OffsetSet()
         # Op records that could not be written: nothing else is ended before they are.
         self._owed: list[tuple[int, End, str | None]] = []
         self.on_end: Callable[[Record], None] | None = None
@@ -83,14 +90,14 @@ class TransactionLog:
 
     def load(self, *, was_clean: bool) -> None:
         """Reads the op queue from where the last round of checks left it."""
-        self.done_before = self._clamp(HALF_TOPIC, self.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE))
+        done_before = self._clamp(HALF_TOPIC, self.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, HALF_QUEUE))
         self._op_offset = self._clamp(OP_HALF_TOPIC, self.offsets.get(TRANSACTION_GROUP, OP_HALF_TOPIC, HALF_QUEUE))
-        self._ended = OffsetSet(self.done_before)
+        self.ended = OffsetSet(done_before)
         offset = self._op_offset
         while entries := self.store.entries(OP_HALF_TOPIC, HALF_QUEUE, offset, OPS_A_READ):
             for entry in entries:
                 for half_offset in self._named_by(entry.physical_offset):
-                    self._ended.add(half_offset)
+                    self.ended.add(half_offset)
             offset = entries[-1].queue_offset + 1
         if not was_clean:
             self._repair()
@@ -125,7 +132,7 @@ class TransactionLog:
         half = self.half_at(last.prepared_transaction_offset)
         if half is None or half.physical_offset >= last.physical_offset or transaction_id(half) != transaction_id(last):
             return
-        if half.queue_offset not in self._ended:
+        if half.queue_offset not in self.ended:
             log.info(
                 "half message %d ended (%s) as the broker crashed; its op record is written now",
                 half.queue_offset,
@@ -146,11 +153,21 @@ class TransactionLog:
 
     # Questions
 
+    @property
+    def done_before(self) -> int:
+        """Everything in the half queue before this is done with."""
+        return self.ended.floor
+
+    @property
+    def owes(self) -> bool:
+        """Whether an op record could not be written yet."""
+        return bool(self._owed)
+
     def is_open(self, half_offset: int) -> bool:
-        return half_offset >= self.done_before and half_offset not in self._ended
+        return self.ended.is_missing(half_offset)
 
     def next_open(self, half_offset: int) -> int:
-        return self._ended.next_missing(max(half_offset, self.done_before))
+        return self.ended.next_missing(max(half_offset, self.done_before))
 
     def half_at(self, physical_offset: int) -> Record | None:
         """The half message that begins there, or None if no such thing does."""
@@ -193,7 +210,7 @@ class TransactionLog:
 
     def end(self, half: Record, how: End) -> None:
         """Writes the op record. After this the half message is done with, in this process and in every later one."""
-        self._ended.add(half.queue_offset)
+        self.ended.add(half.queue_offset)
         if self.on_end is not None:
             self.on_end(half)
         self._owed.append((half.queue_offset, how, transaction_id(half) if how in DECISIONS else None))
@@ -214,9 +231,6 @@ class TransactionLog:
             del self._owed[0]
 
     def _op(self, half_offset: int, how: End, decided_id: str | None) -> Record:
-        properties = {keys.TAGS: OP_TAG, keys.WAIT: "false", TRAN_END: how.value}
-        if decided_id is not None:
-            properties[keys.KEYS] = decided_id
         return Record(
             topic=OP_HALF_TOPIC,
             queue_id=HALF_QUEUE,
@@ -224,7 +238,7 @@ class TransactionLog:
             born_host=self.address.store_host,
             store_host=self.address.store_host,
             body=f"{half_offset},".encode(),
-            properties_raw=encode_properties(properties),
+            properties_raw=op_properties(how, decided_id),
         )
 
     def renew(self, half: Record, checks: int) -> Record:
@@ -271,8 +285,7 @@ class TransactionLog:
 
     def done_up_to(self, half_offset: int) -> None:
         """Every half message before this is done with."""
-        self.done_before = max(self.done_before, half_offset)
-        self._ended.forget_below(self.done_before)
+        self.ended.forget_below(max(self.done_before, half_offset))
 
     async def persist_progress(self) -> None:
         """Commits the progress, as offsets of CID_RMQ_SYS_TRANS. Only what is on disk counts: a power cut must not take

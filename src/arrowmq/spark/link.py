@@ -2,7 +2,8 @@
 
 Executors have no event loop and need none: a task does one thing at a time. Requests may be sent ahead (`call_many`,
 `send` and `receive`), which is where the speed comes from; answers are matched by opaque, and requests of the broker
-to us (a check of a transaction) go to `on_request`.
+to us (a check of a transaction) go to `on_request`. `exchange` does the same for long runs of frames that are written
+and read natively.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import base64
 import hashlib
 import hmac
 import itertools
+import select
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from arrowmq.spark.exchange import Run
 from arrowmq.wire.frame import MAX_FRAME_BYTES, Command, decode_frame, encode_frame
 
 _LENGTH = struct.Struct(">I")
 BUFFER_BYTES = 256 * 1024  # many small answers come with one read; large ones are read into place
 REFILL = 64  # requests that leave in one write
+# Requests of a run that are under way: their answers fit into the receive buffer, however late they are read.
+RUN_WINDOW = 1024
 
 
 class LinkLost(ConnectionError):
@@ -97,6 +102,51 @@ class Link:
             self._socket.sendall(data)
         except OSError as wrong:
             raise LinkLost(f"the connection to {self.address} broke while sending: {wrong}") from None
+
+    def exchange(self, pieces: Iterable[tuple[bytes, int]], run: Run) -> None:
+        """Sends the frames of a run, piece by piece with the number of requests in it, and takes in their answers.
+
+        When this returns, each request has its answer in `run`; when it raises `LinkLost`, some may not."""
+        sent = 0
+        for data, count in pieces:
+            while sent > run.answered and sent + count - run.answered > RUN_WINDOW:
+                self.take(run)
+            self._push(data, run)
+            sent += count
+        while run.answered < sent:
+            self.take(run)
+
+    def _push(self, data: bytes, run: Run) -> None:
+        """Writes all of it, and reads meanwhile: whoever does not read may find the other side not reading either."""
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN | select.POLLOUT)
+        left = memoryview(data)
+        while left:
+            ready = waiting.poll(self.timeout_s * 1000)
+            if not ready:
+                raise LinkLost(f"{self.address} takes no more requests for {self.timeout_s:g} s")
+            if ready[0][1] & select.POLLOUT:
+                try:
+                    left = left[self._socket.send(left) :]
+                except OSError as wrong:
+                    raise LinkLost(f"the connection to {self.address} broke while sending: {wrong}") from None
+            else:
+                self.take(run)
+
+    def take(self, run: Run) -> None:
+        """Takes in answers to a run, at least one frame; waits for it if need be."""
+        if self._first == self._last:
+            self._fill(1)
+        taken = run.read(self._view[self._first : self._last])
+        self._first += taken
+        if taken:
+            return
+        # The rest of a frame is still to come, or it is none of the plain ones.
+        command = self._read()
+        if not command.is_response:
+            self._handle(command)
+        elif not run.give(command):
+            self._early[command.opaque] = command
 
     def receive(self, opaque: int) -> Command:
         """The answer to the request with that opaque; others that come first are kept for their turn."""

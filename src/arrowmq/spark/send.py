@@ -1,16 +1,21 @@
 """Sends messages from Spark's worker processes: blocking, in order per queue, with requests sent ahead.
 
-Messages that nothing forbids to be batched (no delay, no half message) travel as batches of one queue. A send whose
-answer got lost is sent again: at least once, never silently dropped.
+Messages that nothing forbids to be batched (no delay, no half message) travel as batches of one queue; half messages
+travel alone, as RocketMQ wants it, but many of them are under way. A send whose answer got lost is sent again: at least
+once, never silently dropped.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from arrowmq.client.flights import frame
+from arrowmq.client.send_frame import FrameStarts
 from arrowmq.spark.cluster import Cluster, Refusal, Route
+from arrowmq.spark.exchange import Run
 from arrowmq.spark.link import LinkLost
 from arrowmq.wire import properties as names
 from arrowmq.wire.batch import BatchItem, encode_batch
@@ -25,6 +30,8 @@ WINDOW = 128  # sends under way on one connection
 REFILL = 32  # of which so many leave together
 BATCH_MESSAGES = 128
 BATCH_BYTES = 512 * 1024
+PIECE_MESSAGES = 128  # half messages that leave in one write
+PIECE_BYTES = 256 * 1024
 # The message is stored, only a copy or a flush was late: sending it again would make two of it.
 STORED = frozenset(
     {
@@ -78,14 +85,20 @@ class Sender:
         self._cluster = cluster
         self._group = producer_group
         self._routes = routes
+        self._starts = FrameStarts(producer_group)
 
     def send(self, messages: Iterable[Outgoing]) -> None:
         """Sends all of them; returns when each is acknowledged."""
         by_broker: dict[str, list[Outgoing]] = {}
         for message in messages:
             by_broker.setdefault(message.queue.broker_name, []).append(message)
+        # A signature is made over the fields of a command: then they have to be one.
+        is_signed = self._cluster.connection.credentials is not None
         for broker, mine in by_broker.items():
-            self._send_to(broker, self._grouped(mine))
+            if is_signed or not all(names.TRAN_MSG in message.properties for message in mine):
+                self._send_to(broker, self._grouped(mine))
+            else:
+                self._send_halves(broker, mine)
 
     def _grouped(self, messages: list[Outgoing]) -> list[list[Outgoing]]:
         """Messages of one queue together in batches, order kept; single ones alone."""
@@ -106,11 +119,18 @@ class Sender:
 
     def _send_to(self, broker: str, groups: list[list[Outgoing]]) -> None:
         waiting = [(group, self._command(group)) for group in groups]
+        self._patiently(waiting, lambda: self._attempt(broker, waiting))
+
+    def _send_halves(self, broker: str, waiting: list[Outgoing]) -> None:
+        self._patiently(waiting, lambda: self._attempt_halves(broker, waiting))
+
+    def _patiently(self, waiting: list[Any], attempt: Callable[[], Exception | None]) -> None:
+        """Makes attempts until nothing waits any more; patience begins anew whenever something was stored."""
         deadline = time.monotonic() + self._cluster.connection.patience_s
         pause_s = 0.1
         while waiting:
             before = len(waiting)
-            trouble = self._attempt(broker, waiting)
+            trouble = attempt()
             if trouble is None:
                 return
             if len(waiting) < before:
@@ -152,6 +172,69 @@ class Sender:
             return lost
         waiting[:] = left
         return busy
+
+    def _attempt_halves(self, broker: str, waiting: list[Outgoing]) -> Exception | None:
+        """Sends half messages that wait, removes from them what was stored; gives the trouble worth another try."""
+        run = Run(len(waiting))
+        trouble: Exception | None = None
+        try:
+            address = self._cluster.address(broker)
+            link = self._cluster.link(address)
+        except LinkLost as lost:
+            return lost
+        try:
+            link.exchange(self._pieces(waiting, run.first_opaque), run)
+        except LinkLost as lost:
+            self._cluster.drop(address)
+            trouble = lost
+        places = self.halves.places.setdefault(broker, [])
+        self.halves.topics.update(message.queue.topic for message in waiting)
+        if run.is_plain:
+            places += run.places()
+            self.sent += len(waiting)
+            waiting.clear()
+            return None
+        left: list[Outgoing] = []
+        refused: Refusal | None = None
+        for message, answer in zip(waiting, run.answers(), strict=True):
+            if answer is None:
+                left.append(message)
+            elif isinstance(answer, tuple):
+                places.append(answer)
+                self.sent += 1
+            elif answer.code in STORED:
+                self._stored(broker, [message], answer)
+            else:
+                refusal = Refusal(answer.code, answer.remark, f"sending to topic {message.queue.topic}")
+                if answer.code in BUSY:
+                    trouble = trouble or refusal
+                    left.append(message)
+                else:
+                    refused = refused or refusal
+        waiting[:] = left
+        if refused is not None:
+            raise refused  # after the others were noted, so that they can be rolled back
+        return trouble
+
+    def _pieces(self, messages: list[Outgoing], opaque: int) -> Iterator[tuple[bytes, int]]:
+        """The frames of half messages, many together: one write, and one wake-up of the broker for all of them."""
+        frames: list[bytes] = []
+        size = 0
+        for message in messages:
+            start = self._starts.of(message.queue.topic, message.queue)
+            properties = encode_properties(message.properties)
+            written = frame(
+                RequestCode.SEND_MESSAGE_V2, opaque, 0, start, TRANSACTION_PREPARED, 0, time.time_ns() // 1_000_000,
+                properties, message.body,
+            )  # fmt: skip
+            opaque += 1
+            frames.append(written)
+            size += len(written)
+            if len(frames) == PIECE_MESSAGES or size > PIECE_BYTES:
+                yield b"".join(frames), len(frames)
+                frames, size = [], 0
+        if frames:
+            yield b"".join(frames), len(frames)
 
     def _stored(self, broker: str, group: list[Outgoing], answer: Command) -> None:
         self.sent += len(group)

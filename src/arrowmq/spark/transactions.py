@@ -18,9 +18,11 @@ import logging
 import os
 import time
 import uuid
+from collections.abc import Iterable, Iterator
 
 from arrowmq.spark.batch_book import BEGUN, DONE, BatchBook, Entry
 from arrowmq.spark.cluster import Cluster, Refusal
+from arrowmq.spark.exchange import Run, end_frames
 from arrowmq.spark.link import LinkLost
 from arrowmq.spark.options import OptionError
 from arrowmq.spark.pull import Subscription, read_range
@@ -39,9 +41,11 @@ QUERY_PROPERTY = "SPARK_QUERY_ID"
 BATCH_PROPERTY = "SPARK_BATCH_ID"
 COMMIT, ROLLBACK = 8, 12
 HEARTBEAT_S = 20.0
+ENDS_A_WRITE = 256
 SETTLE_S = 1.0  # how long a look at the target must show nothing new after a connection was lost in the middle
 
-Places = dict[str, list[tuple[int, int]]]
+Place = tuple[int, int]
+Places = dict[str, list[Place]]
 
 
 class Committer:
@@ -152,9 +156,10 @@ class Committer:
     @staticmethod
     def _without(halves: Halves, kept: Halves) -> Halves:
         """What is in `halves` and not in `kept`: Spark may hand over the very messages that the book has."""
+        known = {broker: set(places) for broker, places in kept.places.items()}
         return Halves(
             {
-                broker: [place for place in places if place not in set(kept.places.get(broker, ()))]
+                broker: [place for place in places if place not in known.get(broker, ())]
                 for broker, places in halves.places.items()
             },
             halves.topics,
@@ -163,10 +168,9 @@ class Committer:
     def _end(self, broker: str, places: list[tuple[int, int]], decision: int) -> None:
         """Ends half messages of one broker, with requests sent ahead; their order is kept."""
         address = self.cluster.address(broker)
-        commands = (self._ending(broker, queue_offset, log_offset, decision) for queue_offset, log_offset in places)
         refused: Refusal | None = None
         try:
-            for answer in self.cluster.link(address).call_many(commands, window=256):
+            for answer in self._unusual_answers(broker, address, places, decision):
                 if answer.code == ResponseCode.SUCCESS:
                     continue
                 if decision == COMMIT:
@@ -178,6 +182,23 @@ class Committer:
             raise
         if refused is not None:
             raise refused  # after the last answer, so that none is left in the connection
+
+    def _unusual_answers(self, broker: str, address: str, places: list[Place], decision: int) -> Iterable[Command]:
+        """Asks for the end of half messages; the answers that say more than success."""
+        link = self.cluster.link(address)
+        if self.cluster.connection.credentials is not None:
+            # A signature is made over the fields of a command: then they have to be one.
+            commands = (self._ending(broker, queue_offset, log_offset, decision) for queue_offset, log_offset in places)
+            return link.call_many(commands, window=256)
+        run = Run(len(places))
+
+        def pieces() -> Iterator[tuple[bytes, int]]:
+            for first in range(0, len(places), ENDS_A_WRITE):
+                some = places[first : first + ENDS_A_WRITE]
+                yield end_frames(self.group, broker, some, decision, run.first_opaque + first), len(some)
+
+        link.exchange(pieces(), run)
+        return run.unusual()
 
     def _ending(
         self, broker: str, queue_offset: int, log_offset: int, decision: int, *, question: Command | None = None

@@ -1,0 +1,850 @@
+"""The short way of transactions: half messages in, their ends to the topics, without a Python object a message.
+
+In: the bytes of a connection. Out: how many of them were dealt with, and the answers. Ordinary sends and pulls are asked
+first (`sends`); of the rest this knows two kinds of requests, in the form that nothing has to be judged about:
+
+  a half message     to a topic that the general path would store as it came, with the properties the broker adds
+  its first end      a commit or rollback by the producer itself, of a half message that is open
+
+Publishing and the op record are written one right after the other, and only if there is room for both, as the general
+path does it (`transaction_log.py` says why). Whatever else comes (an answer to a check, an end that comes twice or late, a
+half message that asks for something, a delay) goes the general way, which decides.
+
+The Python twin (`_fasttransaction_plain.py`) knows no frame; a differential test shows that both leave the same files.
+"""
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from arrowmq.broker._offset_set_native cimport OffsetSet
+from arrowmq.broker._request_native cimport (
+    ONEWAY, SEND_V2, Out, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
+    text_to_int
+)
+from arrowmq.store._tail_native cimport (
+    Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
+    record_bytes, write_header
+)
+from arrowmq.wire._records_native cimport Layout, crc_is_right, find_layout, read_int32, read_int64
+
+cdef enum:
+    MAX_NAMES = 40            # more properties than that go the general way
+    MAX_PROPERTIES = 32767
+    MAX_OFFSET_DIGITS = 20
+    MAX_ID = 255              # characters of a transaction's id
+    COMMIT = 8
+    ROLLBACK = 12
+    TRANSACTION_BITS = 12
+    IPV6_BITS = 0x30
+    HOST_BYTES = 8            # an IPv4 address and a port
+
+cdef int64_t LARGEST = 0x7FFFFFFFFFFFFFF
+
+# --- what a message's properties say ---------------------------------------------------------------------------------
+
+
+cdef bint is_unusual_name(Text name) noexcept nogil:
+    """Names by which the general path bends a message, or that it sets itself. The first letter sorts most out."""
+    cdef const uint8_t* at = name.data
+    if name.size < 4:
+        return text_is(name, b"TTL", 3)
+    if at[0] == c"T":
+        return not text_is(name, b"TAGS", 4) and (
+            memcmp(at, b"TRAN", 4) == 0 or memcmp(at, b"TIME", 4) == 0 or memcmp(at, b"TRAC", 4) == 0
+        )
+    if at[0] == c"D":
+        return text_is(name, b"DELAY", 5) or memcmp(at, b"DLQ_", 4) == 0 or text_is(name, b"DUP_INFO", 8)
+    if at[0] == c"R":
+        return memcmp(at, b"RE", 2) == 0
+    if at[0] == c"I":
+        return memcmp(at, b"INNE", 4) == 0
+    if at[0] == c"M":
+        return memcmp(at, b"MSG_", 4) == 0 or memcmp(at, b"MAX_", 4) == 0 or memcmp(at, b"MIN_", 4) == 0
+    if at[0] == c"P":
+        return memcmp(at, b"PGRO", 4) == 0 or memcmp(at, b"POP_", 4) == 0 or memcmp(at, b"PROP", 4) == 0
+    if at[0] == c"C":
+        return memcmp(at, b"CLUS", 4) == 0 or memcmp(at, b"CHEC", 4) == 0 or memcmp(at, b"CORR", 4) == 0
+    if at[0] == c"B":
+        return memcmp(at, b"BORN", 4) == 0
+    if at[0] == c"_":
+        return not text_is(name, b"__SHARDINGKEY", 13)
+    return at[0] == c"1"
+
+
+cdef struct Said:
+    # What the properties of a half message say; a size of 0 says there is none.
+    Text unique
+    Text group
+    Text topic                # REAL_TOPIC and REAL_QID, of a stored one
+    Text queue
+    bint is_half
+
+
+cdef bint is_of_stored(Text name) noexcept nogil:
+    """Names that the broker itself gives a half message."""
+    return (
+        text_is(name, b"__transactionId__", 17) or text_is(name, b"MSG_REGION", 10) or text_is(name, b"TRACE_ON", 8)
+        or text_is(name, b"CLUSTER", 7) or text_is(name, b"TRANSACTION_CHECK_TIMES", 23)
+    )
+
+
+cdef bint read_properties(Text properties, Said* said, bint is_stored, bint may_wait) noexcept nogil:
+    """Whether the general path would take these properties of a half message just as they are, and what they say.
+
+    It parses and writes them anew, so: every item has a name and a value and their ends, no name comes twice, none
+    asks for special treatment, and all is ASCII. `may_wait` says whether WAIT=false makes no difference here.
+    """
+    cdef Text names[MAX_NAMES]
+    cdef int count = 0, index
+    cdef const uint8_t* at = properties.data
+    cdef const uint8_t* end = properties.data + properties.size
+    cdef Text name, value
+    said.unique.size = said.group.size = said.topic.size = said.queue.size = 0
+    said.is_half = False
+    while at < end:
+        name.data = at
+        while at < end and at[0] > 2 and at[0] < 0x80:
+            at += 1
+        if at == end or at[0] != 1:
+            return False
+        name.size = at - name.data
+        at += 1
+        value.data = at
+        while at < end and at[0] > 2 and at[0] < 0x80:
+            at += 1
+        if (at == end and is_stored) or (at < end and at[0] != 2):
+            return False
+        value.size = at - value.data
+        at += 1                          # past the end of the text too: some clients leave the last 0x02 away
+        if name.size == 0 or value.size == 0 or count == MAX_NAMES:
+            return False
+        if text_is(name, b"TRAN_MSG", 8):
+            if not text_is(value, b"true", 4):
+                return False
+            said.is_half = True
+        elif text_is(name, b"PGROUP", 6):
+            said.group = value
+        elif is_stored and text_is(name, b"REAL_TOPIC", 10):
+            said.topic = value
+        elif is_stored and text_is(name, b"REAL_QID", 8):
+            said.queue = value
+        elif text_is(name, b"UNIQ_KEY", 8):
+            said.unique = value
+        elif text_is(name, b"WAIT", 4):
+            if not may_wait and not text_is(value, b"true", 4):
+                return False
+        elif is_unusual_name(name) and not (is_stored and is_of_stored(name)):
+            return False
+        for index in range(count):
+            if names[index].size == name.size and memcmp(names[index].data, name.data, name.size) == 0:
+                return False
+        names[count] = name
+        count += 1
+    return said.is_half and said.unique.size <= MAX_ID and is_word(said.unique)
+
+
+cdef bint is_word(Text text) noexcept nogil:
+    """Letters, digits and - _ only: stands in JSON, and in a message's keys, as it is."""
+    cdef Py_ssize_t index
+    cdef uint8_t character
+    for index in range(text.size):
+        character = text.data[index]
+        if not (
+            c"0" <= character <= c"9" or c"A" <= character <= c"Z" or c"a" <= character <= c"z"
+            or character == c"-" or character == c"_"
+        ):
+            return False
+    return text.size > 0
+
+
+cdef bint is_ascii(Text text) noexcept nogil:
+    cdef Py_ssize_t index
+    for index in range(text.size):
+        if text.data[index] >= 0x80:
+            return False
+    return True
+
+
+cdef const char* HEX = b"0123456789ABCDEF"
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    OPAQUE = 0
+    MESSAGE_ID = 1
+    QUEUE_ID = 2
+    QUEUE_OFFSET = 3
+    TRANSACTION_ID = 4
+
+
+cdef class Answers:
+    """The frames of one kind of successful answer. The words around the figures come from the general path's encoder."""
+    cdef list json_pieces
+    cdef list json_order          # which figure stands behind which piece
+    cdef bytes binary_start       # of the header, up to the opaque
+    cdef bytes binary_entries     # the ext entries that are always the same
+
+    def __init__(self, list json_pieces, list json_order, bytes binary_start, bytes binary_entries):
+        self.json_pieces = json_pieces
+        self.json_order = json_order
+        self.binary_start = binary_start
+        self.binary_entries = binary_entries
+
+
+cdef struct Figures:
+    int32_t queue_id
+    int64_t queue_offset
+    int64_t physical_offset
+    Text unique
+
+
+cdef struct Written:
+    int64_t messages
+    int64_t size
+
+
+cdef class Topic:
+    """A topic that half messages may be for."""
+    cdef bytes name
+    cdef str text
+    cdef int queue_count
+    cdef list queues
+    cdef Written* written       # published, by queue, since it was last taken
+    cdef int64_t rolled_back
+    cdef int64_t counted        # of those that ended, so many had been counted as open
+    cdef dict latency           # how many commits came how many seconds after the birth
+
+    def __dealloc__(self):
+        free(self.written)
+
+
+cdef class FastTransactions:
+    """Called with a connection and its bytes; see the module."""
+    cdef readonly object sends   # the short way of ordinary messages, asked first
+    cdef LogTail log
+    cdef IndexTail index
+    cdef OffsetSet ended
+    cdef object commit_log
+    cdef Answers half_answers
+    cdef Answers end_answers
+    cdef Out out
+    cdef Scratch scratch
+    cdef uint8_t* properties
+    cdef uint8_t* op_properties
+    cdef bytes added            # the properties that the broker adds to every message
+    cdef bytes store_host
+    cdef bytes id_start         # of an offset message id: the store host in hex
+    cdef bytes half_topic
+    cdef bytes op_topic
+    cdef bytes commit_words     # the properties of an op record up to the transaction's id
+    cdef bytes rollback_words
+    cdef object find_topic, find_queue, tell, gate, counted_up_to, now_ms, peer_of
+    cdef object hold_halves, hold_ends    # under SYNC_FLUSH: take a pass's answers until the disk has its messages
+    cdef dict topics
+    cdef Topic last
+    cdef list touched
+    cdef QueueTail half_queue
+    cdef QueueTail op_queue
+    cdef object segment         # of the log, where the last half message was found
+    cdef const uint8_t* segment_place
+    cdef int64_t segment_start
+    cdef int64_t segment_size
+    cdef int64_t max_body
+    cdef int64_t counted_before
+    cdef Written halves
+    cdef int64_t answered_ends
+    cdef int64_t oneway_ends
+    cdef bint is_open
+    cdef readonly int64_t taken_halves
+    cdef readonly int64_t taken_ends
+
+    def __cinit__(self):
+        self.properties = <uint8_t*>malloc(MAX_PROPERTIES + 1)
+        self.op_properties = <uint8_t*>malloc(MAX_PROPERTIES + 1)
+        self.scratch = new_scratch()
+        if self.properties == NULL or self.op_properties == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self.properties)
+        free(self.op_properties)
+        free(self.scratch.data)
+
+    def __init__(
+        self, sends, LogTail log, IndexTail index, OffsetSet ended, commit_log, *, Answers half_answers, Answers end_answers,
+        bytes added, bytes store_host, bytes half_topic, bytes op_topic, bytes commit_words, bytes rollback_words,
+        find_topic, find_queue, tell, gate, counted_up_to, now_ms, peer_of, hold_halves, hold_ends
+    ):
+        self.sends = sends
+        self.log = log
+        self.index = index
+        self.ended = ended
+        self.commit_log = commit_log
+        self.half_answers = half_answers
+        self.end_answers = end_answers
+        self.out = Out()
+        self.added = added
+        self.store_host = store_host
+        self.id_start = store_host.hex().upper().encode()
+        self.half_topic = half_topic
+        self.op_topic = op_topic
+        self.commit_words = commit_words
+        self.rollback_words = rollback_words
+        self.find_topic = find_topic
+        self.find_queue = find_queue
+        self.tell = tell
+        self.gate = gate
+        self.counted_up_to = counted_up_to
+        self.now_ms = now_ms
+        self.peer_of = peer_of
+        self.hold_halves = hold_halves
+        self.hold_ends = hold_ends
+        self.topics = {}
+        self.touched = []
+        self.last = None
+        self.half_queue = self.op_queue = None
+        self.segment = None
+        self.segment_start = self.segment_size = 0
+        self.is_open = True
+
+    def close(self):
+        """From now on everything goes the general way."""
+        self.is_open = False
+        self.segment = None
+        self.half_queue = self.op_queue = None
+        self.sends.close()
+
+    def forget(self):
+        """A topic changed: ask anew for each."""
+        self.topics.clear()
+        self.last = None
+        self.half_queue = self.op_queue = None
+
+    def __call__(self, connection, buffer):
+        """How many bytes of whole frames were dealt with, and the answers to them."""
+        cdef Py_buffer view
+        cdef const uint8_t* at
+        cdef bint ends
+        cdef int32_t code
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        at = <const uint8_t*>view.buf
+        ends = is_ending(at, at + view.len)
+        code = code_of(at, at + view.len)
+        PyBuffer_Release(&view)
+        if not ends:
+            taken, reply = self.sends(connection, buffer)
+            if taken or reply is not None or (code != SEND_V2 and code != 0):
+                return taken, reply
+        if not self.is_open:
+            return 0, None
+        return self.take_all(connection, buffer, ends)
+
+    cdef tuple take_all(self, connection, buffer, bint ends):
+        cdef Py_buffer view
+        cdef const uint8_t* at
+        cdef const uint8_t* end
+        cdef Request request
+        cdef bytes born_host
+        cdef int64_t now
+        cdef Py_ssize_t consumed = 0
+        self.max_body = self.gate()
+        if self.max_body <= 0:
+            return 0, None
+        self.make_ready()
+        born_host = b"" if ends else self.peer_of(connection)
+        now = self.now_ms()
+        self.counted_before = self.counted_up_to()
+        self.out.size = 0
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            at = <const uint8_t*>view.buf
+            end = at + view.len
+            if ends:
+                while read_ending(at, end, &request, &self.scratch) and self.take_end(&request, now):
+                    at += request.frame_size
+            else:
+                while (
+                    read_request(at, end, &request, &self.scratch) and request.code == SEND_V2
+                    and self.take_half(&request, born_host, now)
+                ):
+                    at += request.frame_size
+            consumed = at - <const uint8_t*>view.buf
+        finally:
+            PyBuffer_Release(&view)
+        if not self.out.size:
+            return consumed, None
+        answers = PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size)
+        hold = self.hold_ends if ends else self.hold_halves
+        if hold is None:
+            return consumed, answers
+        hold(connection, answers)
+        return consumed, None
+
+    cdef int make_ready(self) except -1:
+        if self.half_queue is None:
+            self.half_queue = self.find_queue(self.half_topic.decode(), 0)
+            self.op_queue = self.find_queue(self.op_topic.decode(), 0)
+        return 0
+
+    cdef Topic topic_of(self, Text name):
+        cdef Topic topic = self.last
+        cdef bytes key
+        if topic is not None and len(topic.name) == name.size and memcmp(<const char*>topic.name, name.data, name.size) == 0:
+            return topic
+        key = PyBytes_FromStringAndSize(<const char*>name.data, name.size)
+        topic = self.topics.get(key)
+        if topic is None:
+            count = self.find_topic(key)
+            if not count:
+                return None
+            topic = Topic.__new__(Topic)
+            topic.name = key
+            topic.text = key.decode()
+            topic.queue_count = count
+            topic.queues = [None] * count
+            topic.latency = {}
+            topic.written = <Written*>calloc(count, sizeof(Written))
+            if topic.written == NULL:
+                raise MemoryError()
+            self.topics[key] = topic
+            self.touched.append(topic)
+        self.last = topic
+        return topic
+
+    # The beginning
+
+    cdef int take_half(self, Request* request, bytes born_host, int64_t now) except -1:
+        """Write a half message and its answer. 0 if it is not an ordinary one: then nothing happened."""
+        cdef int64_t number, size
+        cdef RecordFields fields
+        cdef Topic topic
+        cdef Said said
+        cdef Figures figures
+        if request.flag != 0 and request.flag != ONEWAY:
+            return 0
+        if request.fields[1].size == 0 or request.body.size == 0 or request.body.size > self.max_body:
+            return 0
+        topic = self.topic_of(request.fields[1])
+        if topic is None or not text_to_int(request.fields[4], 0, topic.queue_count - 1, &number):
+            return 0
+        figures.queue_id = <int32_t>number
+        if not text_to_int(request.fields[5], 0, 0x7FF, &number) or number & ~0x70D:
+            return 0                     # anything beyond compression and the marks of a transaction
+        fields.sys_flag = <int32_t>number & ~TRANSACTION_BITS
+        if not text_to_int(request.fields[6], 0, LARGEST, &fields.born_timestamp):
+            return 0
+        if not text_to_int(request.fields[7], -0x80000000LL, 0x7FFFFFFF, &number):
+            return 0
+        fields.flag = <int32_t>number
+        number = 0
+        if request.fields[9].size and not text_to_int(request.fields[9], 0, 0x7FFFFFFF, &number):
+            return 0
+        fields.reconsume_times = <int32_t>number
+        if request.fields[10].size and not text_is(request.fields[10], b"false", 5):
+            return 0
+        # d and l are numbers too: the general path says so if they are not
+        if not text_to_int(request.fields[3], -0x80000000LL, 0x7FFFFFFF, &number):
+            return 0
+        if request.fields[11].size and not text_to_int(request.fields[11], -0x80000000LL, 0x7FFFFFFF, &number):
+            return 0
+        if request.fields[0].data == NULL or request.fields[2].data == NULL:
+            return 0
+        if request.fields[12].size and not text_is(request.fields[12], b"false", 5):
+            return 0
+        if not read_properties(request.fields[8], &said, False, self.hold_halves is None):
+            return 0
+        fields.properties_length = self.write_half_properties(request.fields[8], said.unique, topic, figures.queue_id)
+        if fields.properties_length == 0:
+            return 0
+        fields.properties = self.properties
+        fields.topic = <const uint8_t*><const char*>self.half_topic
+        fields.topic_length = len(self.half_topic)
+        fields.queue_id = 0
+        fields.born_host = <const uint8_t*><const char*>born_host
+        fields.born_host_length = len(born_host)
+        fields.store_host = <const uint8_t*><const char*>self.store_host
+        fields.store_host_length = len(self.store_host)
+        fields.prepared_transaction_offset = 0
+        fields.store_timestamp = now
+        fields.body = request.body.data
+        fields.body_length = request.body.size
+        size = append_fields(self.log, self.half_queue, self.index, &fields, False)
+        if size <= 0:
+            return 0
+        self.halves.messages += 1
+        self.halves.size += size
+        self.taken_halves += 1
+        if self.half_queue.watched:
+            self.tell(self.half_queue, PyBytes_FromStringAndSize(<const char*>self.properties, fields.properties_length))
+        if request.flag == 0:
+            figures.queue_offset = fields.queue_offset
+            figures.physical_offset = fields.physical_offset
+            figures.unique = said.unique
+            self.answer(request, self.half_answers, &figures)
+        return 1
+
+    cdef int64_t write_half_properties(self, Text given, Text unique, Topic topic, int32_t queue_id) except -1:
+        """What was given, what the broker adds to every message, and what it notes of a half message; 0 if too long."""
+        cdef uint8_t* at = self.properties
+        cdef int64_t length = given.size + 1 + len(self.added) + unique.size + len(topic.name) + 64
+        if length > MAX_PROPERTIES:
+            return 0
+        at = put(at, given.data, given.size)
+        if given.data[given.size - 1] != 2:
+            at = put(at, b"\x02", 1)
+        at = put(at, <const char*>self.added, len(self.added))
+        at = put(put(at, b"__transactionId__\x01", 18), unique.data, unique.size)
+        at = put(put(at, b"\x02REAL_TOPIC\x01", 12), <const char*>topic.name, len(topic.name))
+        at = put(at, b"\x02REAL_QID\x01", 10)
+        at = put_number(at, queue_id)
+        at = put(at, b"\x02", 1)
+        return at - self.properties
+
+    # The end
+
+    cdef const uint8_t* half_at(self, int64_t physical, Layout* layout) except? NULL:
+        """The half message that begins there, checked as the general path checks it; NULL if that has to look."""
+        cdef int64_t room
+        cdef const uint8_t* data
+        if self.segment is not None and self.segment_start < <int64_t>self.commit_log.min_offset:
+            self.segment = None          # retention deleted it: let the disk have its bytes back
+        if self.segment is None or physical < self.segment_start or physical >= self.segment_start + self.segment_size:
+            segment = self.commit_log.segment_at(physical)
+            if segment is None:
+                return NULL
+            view = segment.view
+            self.segment_place = address_of(view)
+            self.segment = view
+            self.segment_start = segment.start
+            self.segment_size = segment.size
+        room = min(self.segment_start + self.segment_size, self.log.start + self.log.position) - physical
+        data = self.segment_place + (physical - self.segment_start)
+        if room <= 0 or not find_layout(data, room, layout) or read_int64(data + 28) != physical:
+            return NULL
+        if layout.topic_length != len(self.half_topic):
+            return NULL
+        if memcmp(data + layout.topic, <const char*>self.half_topic, layout.topic_length) != 0:
+            return NULL
+        return data if crc_is_right(data, layout) else NULL
+
+    cdef int take_end(self, Request* request, int64_t now) except -1:
+        """End a half message as its producer says, and write the answer. 0 if the general path has to decide."""
+        cdef int64_t offset, physical, decision, number = 0
+        cdef const uint8_t* half
+        cdef Layout layout
+        cdef Text stored
+        cdef Said said
+        cdef Topic topic
+        cdef int slot
+        if request.flag != 0 and request.flag != ONEWAY:
+            return 0
+        if request.fields[0].size == 0 or not text_to_int(request.fields[1], 0, LARGEST, &offset):
+            return 0
+        if not text_to_int(request.fields[2], 0, LARGEST, &physical):
+            return 0
+        if not text_to_int(request.fields[3], 0, 0x7FFFFFFF, &decision) or (decision != COMMIT and decision != ROLLBACK):
+            return 0
+        if request.fields[4].data != NULL and not text_is(request.fields[4], b"false", 5):
+            return 0                     # the answer to a check: it may come for a half message that was renewed
+        for slot in range(5, 9):
+            if not is_ascii(request.fields[slot]):
+                return 0
+        if offset < self.ended.floor or self.ended.has(offset):
+            return 0
+        half = self.half_at(physical, &layout)
+        if half == NULL or read_int64(half + 20) != offset or layout.sys_flag & IPV6_BITS:
+            return 0
+        stored.data = half + layout.properties
+        stored.size = layout.properties_length
+        if not read_properties(stored, &said, True, True) or not said.topic.size:
+            return 0
+        if said.group.size != request.fields[0].size or memcmp(said.group.data, request.fields[0].data, said.group.size):
+            return 0
+        topic = self.topic_of(said.topic)
+        if topic is None or not text_to_int(said.queue, 0, topic.queue_count - 1, &number):
+            return 0
+        if not self.write_end(half, &layout, &said, topic, <int32_t>number, decision == COMMIT, offset, now):
+            return 0
+        if request.flag == 0:
+            self.answered_ends += 1
+            self.answer(request, self.end_answers, NULL)
+        else:
+            self.oneway_ends += 1
+        return 1
+
+    cdef int write_end(
+        self, const uint8_t* half, Layout* layout, Said* said, Topic topic, int32_t queue_id, bint is_commit,
+        int64_t offset, int64_t now
+    ) except -1:
+        """The message for its topic, if it is a commit, and the op record behind it: both, or none of them."""
+        cdef RecordFields message, op
+        cdef Facts message_facts, op_facts
+        cdef int64_t message_size = 0, op_size, message_words = 0, op_words = 0, seconds
+        cdef uint8_t body[MAX_OFFSET_DIGITS + 2]
+        cdef QueueTail queue = None
+        self.describe_op(&op, said, is_commit, offset, body, now)
+        op_size = record_bytes(&op, False)
+        find_facts(op.properties, op.properties_length, &op_facts)
+        if is_commit:
+            queue = self.queue_of(topic, queue_id)
+            if queue.delays_ms is not None or not has_room(queue):
+                return 0
+            self.describe_message(&message, half, layout, said, topic, queue_id, now)
+            message_size = record_bytes(&message, False)
+            if message_size <= 0 or layout.body_length > self.max_body:
+                return 0
+            find_facts(message.properties, message.properties_length, &message_facts)
+        if self.index.enabled:
+            message_words = count_words(&message_facts) if is_commit else 0
+            op_words = count_words(&op_facts)
+            if not index_has_room(self.index, message_words + op_words):
+                return 0
+        if op_size <= 0 or not has_room(self.op_queue) or self.log.place == NULL:
+            return 0
+        if self.log.position + message_size + op_size + 8 > self.log.size:
+            return 0
+        if is_commit:
+            append_known(self.log, queue, self.index, &message, &message_facts, message_size, message_words, False)
+        self.ended.take_in(offset)
+        append_known(self.log, self.op_queue, self.index, &op, &op_facts, op_size, op_words, False)
+        if message_words + op_words:
+            write_header(self.index)
+        self.taken_ends += 1
+        if offset < self.counted_before:
+            topic.counted += 1
+        if not is_commit:
+            topic.rolled_back += 1
+        else:
+            topic.written[queue_id].messages += 1
+            topic.written[queue_id].size += message_size
+            seconds = max(<int64_t>0, now - message.born_timestamp) // 1000
+            topic.latency[seconds] = topic.latency.get(seconds, 0) + 1
+            if queue.watched:
+                self.tell(queue, PyBytes_FromStringAndSize(<const char*>message.properties, message.properties_length))
+        if self.op_queue.watched:
+            self.tell(self.op_queue, PyBytes_FromStringAndSize(<const char*>op.properties, op.properties_length))
+        return 1
+
+    cdef QueueTail queue_of(self, Topic topic, int32_t queue_id):
+        cdef QueueTail queue = topic.queues[queue_id]
+        if queue is None:
+            queue = topic.queues[queue_id] = self.find_queue(topic.text, queue_id)
+        return queue
+
+    cdef int describe_message(
+        self, RecordFields* message, const uint8_t* half, Layout* layout, Said* said, Topic topic, int32_t queue_id,
+        int64_t now
+    ) except -1:
+        """The half message as its topic gets it: what the broker noted of its place is taken out again."""
+        cdef const uint8_t* at = half + layout.properties
+        cdef const uint8_t* end = at + layout.properties_length
+        cdef const uint8_t* topic_item = said.topic.data - 11
+        cdef const uint8_t* queue_item = said.queue.data - 9
+        cdef const uint8_t* item
+        cdef uint8_t* target = self.properties
+        while at < end:
+            item = at
+            while at[0] != 2:                # every item has its end: `read_properties` has seen it
+                at += 1
+            at += 1
+            if item != topic_item and item != queue_item:
+                target = put(target, item, at - item)
+        message.topic = <const uint8_t*><const char*>topic.name
+        message.topic_length = len(topic.name)
+        message.queue_id = queue_id
+        message.flag = read_int32(half + 16)
+        message.sys_flag = (layout.sys_flag & ~TRANSACTION_BITS) | COMMIT
+        message.born_timestamp = read_int64(half + 40)
+        message.born_host = half + 48
+        message.born_host_length = HOST_BYTES
+        message.store_host = half + layout.store_host
+        message.store_host_length = HOST_BYTES
+        message.reconsume_times = read_int32(half + layout.store_host + HOST_BYTES)
+        message.prepared_transaction_offset = read_int64(half + 28)
+        message.body = half + layout.body
+        message.body_length = layout.body_length
+        message.properties = self.properties
+        message.properties_length = target - self.properties
+        message.store_timestamp = now
+        return 0
+
+    cdef int describe_op(
+        self, RecordFields* op, Said* said, bint is_commit, int64_t offset, uint8_t* body, int64_t now
+    ) except -1:
+        """The op record: which half message ended, and how; found again by the transaction's id."""
+        cdef bytes words = self.commit_words if is_commit else self.rollback_words
+        cdef uint8_t* target = put(self.op_properties, <const char*>words, len(words))
+        cdef uint8_t* stop
+        target = put(put(target, said.unique.data, said.unique.size), b"\x02", 1)
+        stop = put(put_number(body, offset), b",", 1)
+        op.topic = <const uint8_t*><const char*>self.op_topic
+        op.topic_length = len(self.op_topic)
+        op.queue_id = op.flag = op.sys_flag = op.reconsume_times = 0
+        op.born_timestamp = op.store_timestamp = now
+        op.born_host = op.store_host = <const uint8_t*><const char*>self.store_host
+        op.born_host_length = op.store_host_length = len(self.store_host)
+        op.prepared_transaction_offset = 0
+        op.body = body
+        op.body_length = stop - body
+        op.properties = self.op_properties
+        op.properties_length = target - self.op_properties
+        return 0
+
+    # Answers
+
+    cdef int answer(self, Request* request, Answers answers, Figures* figures) except -1:
+        cdef Out out = self.out
+        cdef Py_ssize_t start = out.size
+        out.reserve(1024 + len(self.id_start) + (0 if figures == NULL else figures.unique.size))
+        out.size += 8                    # length and header word, filled in below
+        if request.is_json:
+            self.answer_json(request, answers, figures)
+        else:
+            self.answer_binary(request, answers, figures)
+        out.set_u32(start, <uint32_t>(out.size - start - 4))
+        out.set_u32(start + 4, <uint32_t>(out.size - start - 8) | (0 if request.is_json else 1 << 24))
+        return 0
+
+    cdef void answer_json(self, Request* request, Answers answers, Figures* figures) noexcept:
+        cdef Out out = self.out
+        cdef Py_ssize_t index
+        cdef int figure
+        for index in range(len(answers.json_order)):
+            out.put_bytes(<bytes>answers.json_pieces[index])
+            figure = answers.json_order[index]
+            if figure == OPAQUE:
+                out.put_decimal(request.opaque)
+            elif figure == MESSAGE_ID:
+                self.put_id(figures.physical_offset)
+            elif figure == QUEUE_ID:
+                out.put_decimal(figures.queue_id)
+            elif figure == QUEUE_OFFSET:
+                out.put_decimal(figures.queue_offset)
+            else:
+                out.put(figures.unique.data, figures.unique.size)
+        out.put_bytes(<bytes>answers.json_pieces[len(answers.json_order)])
+
+    cdef void answer_binary(self, Request* request, Answers answers, Figures* figures) noexcept:
+        cdef Out out = self.out
+        cdef Py_ssize_t ext
+        out.put_bytes(answers.binary_start)
+        out.put_u32(<uint32_t>request.opaque)
+        out.put_u32(1)                   # flag: an answer
+        out.put_u32(0)                   # no remark
+        ext = out.size
+        out.size += 4
+        out.put_bytes(answers.binary_entries)
+        if figures != NULL:
+            out.put(b"\x00\x05msgId", 7)
+            out.put_u32(<uint32_t>(len(self.id_start) + 16))
+            self.put_id(figures.physical_offset)
+            out.put_number_entry(b"queueId", 7, figures.queue_id)
+            out.put_number_entry(b"queueOffset", 11, figures.queue_offset)
+            out.put(b"\x00\x0dtransactionId", 15)
+            out.put_u32(<uint32_t>figures.unique.size)
+            out.put(figures.unique.data, figures.unique.size)
+        out.set_u32(ext, <uint32_t>(out.size - ext - 4))
+
+    cdef void put_id(self, int64_t physical) noexcept:
+        cdef Out out = self.out
+        cdef int digit
+        out.put_bytes(self.id_start)
+        for digit in range(16):
+            out.data[out.size + digit] = HEX[(physical >> (60 - 4 * digit)) & 15]
+        out.size += 16
+
+    # Counts
+
+    def take_halves(self):
+        """How many half messages were written since the last call, and how many bytes they have."""
+        cdef Written taken = self.halves
+        self.halves.messages = self.halves.size = 0
+        return taken.messages, taken.size
+
+    def take_answered(self):
+        """How many ends were answered since the last call, and how many were taken without an answer."""
+        taken = self.answered_ends, self.oneway_ends
+        self.answered_ends = self.oneway_ends = 0
+        return taken
+
+    def take_published(self):
+        """What was published since the last call: (topic, queue id, messages, bytes)."""
+        cdef Topic topic
+        cdef int queue_id
+        cdef list taken = []
+        for topic in self.touched:
+            for queue_id in range(topic.queue_count):
+                if topic.written[queue_id].messages:
+                    taken.append((topic.text, queue_id, topic.written[queue_id].messages, topic.written[queue_id].size))
+                    topic.written[queue_id].messages = topic.written[queue_id].size = 0
+        self.let_go()
+        return taken
+
+    def take_ended(self):
+        """How transactions ended since the last call: (topic, rolled back, commits by seconds, had been counted)."""
+        cdef Topic topic
+        cdef list taken = []
+        for topic in self.touched:
+            if topic.rolled_back or topic.latency:
+                taken.append((topic.text, topic.rolled_back, topic.latency, topic.counted))
+                topic.rolled_back = topic.counted = 0
+                topic.latency = {}
+        self.let_go()
+        return taken
+
+    cdef int let_go(self) except -1:
+        """Forget topics that are no longer in use, once all of their counts were taken."""
+        cdef Topic topic
+        cdef list kept = []
+        cdef int queue_id
+        cdef bint is_counted
+        for topic in self.touched:
+            is_counted = not topic.rolled_back and not topic.latency
+            for queue_id in range(topic.queue_count):
+                is_counted = is_counted and not topic.written[queue_id].messages
+            if not is_counted or self.topics.get(topic.name) is topic:
+                kept.append(topic)
+        self.touched = kept
+        return 0
+
+
+cdef inline uint8_t* put(uint8_t* at, const void* data, Py_ssize_t size) noexcept nogil:
+    memcpy(at, data, size)
+    return at + size
+
+
+cdef inline uint8_t* put_number(uint8_t* at, int64_t value) noexcept nogil:
+    """A number that is not negative, as text."""
+    cdef uint8_t digits[MAX_OFFSET_DIGITS]
+    cdef int count = 0
+    while True:
+        digits[count] = <uint8_t>(48 + value % 10)
+        count += 1
+        value = value // 10
+        if value == 0:
+            break
+    while count:
+        count -= 1
+        at[0] = digits[count]
+        at += 1
+    return at
+
+
+cdef inline bint has_room(QueueTail queue) noexcept:
+    """Whether the next entry fits into the file that the queue writes to."""
+    return (
+        queue.place != NULL and queue.next_offset * 20 >= queue.file_start
+        and (queue.next_offset + 1) * 20 - queue.file_start <= queue.limit
+    )
+
+
+cdef const uint8_t* address_of(object view) except NULL:
+    """Where a mapped file lies. Who keeps the view keeps the file mapped."""
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
+    cdef const uint8_t* place = <const uint8_t*>buffer.buf
+    PyBuffer_Release(&buffer)
+    return place

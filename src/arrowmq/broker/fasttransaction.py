@@ -1,0 +1,147 @@
+"""Transactions by the short way: which broker may use it, and what it has to be told.
+
+The short way itself is native (`_fasttransaction_native.pyx`). It stands around the short ways of ordinary messages,
+and like them never says no: whatever it does not know goes through `send.py` and `transaction.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from arrowmq import native
+from arrowmq.broker.fastpath import FastSend, answer_pieces, gate_of, hold_until_flushed, ordinary_queues, peer_bytes
+from arrowmq.broker.message_types import TRANSACTION
+from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC, SLAVE
+from arrowmq.broker.send import region_of
+from arrowmq.broker.transaction import NOT_ON_DISK, TransactionService
+from arrowmq.broker.transaction_log import HALF_QUEUE, End, op_properties
+from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
+from arrowmq.remoting.connection import Connection
+from arrowmq.store import MessageStore, PutStatus
+from arrowmq.store.errors import OutOfSpace
+from arrowmq.wire import properties as keys
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.frame import FrameSplitter
+from arrowmq.wire.properties import encode_properties
+
+if TYPE_CHECKING:
+    from arrowmq.broker import _fasttransaction_plain as _fasttransaction
+    from arrowmq.broker.node import Broker
+else:
+    _fasttransaction = native.load("arrowmq.broker._fasttransaction")
+
+FastTransactions = _fasttransaction.FastTransactions
+Answers = _fasttransaction.Answers
+
+_SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
+
+
+def with_transactions(broker: Broker, sends: FastSend | None) -> FastTransactions | FastSend | None:
+    """The short ways of a broker together; `sends` alone where its settings leave no ordinary transaction."""
+    store = broker.store
+    if sends is None or not native.is_native(_fasttransaction) or store.config.enabled_append_prop_crc:
+        return sends
+    service = next(service for service in broker.services if isinstance(service, TransactionService))
+    transactions, counts = service.transactions, service.counts
+    ip, port = broker.address.store_host
+    region = region_of(broker.config)
+    is_sync = broker.path.sync_flush
+    short = FastTransactions(
+        sends,
+        store.commit_log.tail,
+        store.index.tail,
+        transactions.ended,
+        store.commit_log,
+        half_answers=_answers(RequestCode.SEND_MESSAGE_V2, region, _SEND_FIGURES),
+        end_answers=_answers(RequestCode.END_TRANSACTION, {}, ()),
+        added=encode_properties({**region, keys.CLUSTER: broker.config.broker_cluster_name}),
+        store_host=ip + port.to_bytes(4, "big"),
+        half_topic=HALF_TOPIC.encode(),
+        op_topic=OP_HALF_TOPIC.encode(),
+        commit_words=op_properties(End.COMMIT, "").removesuffix(b"\x02"),
+        rollback_words=op_properties(End.ROLLBACK, "").removesuffix(b"\x02"),
+        find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
+        find_queue=_find_queue(store),
+        tell=store.tell,
+        gate=_gate_of(broker, service),
+        counted_up_to=lambda: counts.looked_up_to,
+        now_ms=broker.clock.now_ms,
+        peer_of=peer_bytes,
+        hold_halves=hold_until_flushed(store) if is_sync else None,
+        hold_ends=_hold_ends(store) if is_sync else None,
+    )
+    broker.topics.on_change.append(lambda changed: short.forget())
+    broker.stats.sources.append(lambda: _count(broker, short))
+    counts.sources.append(short.take_ended)
+    return short
+
+
+def _gate_of(broker: Broker, service: TransactionService) -> Callable[[], int]:
+    """Asked once a read: how long a body may be now; 0 if transactions are not ordinary at this moment."""
+    ordinary, config, transactions = gate_of(broker), broker.config, service.transactions
+
+    def gate() -> int:
+        if config.broker_role == SLAVE or config.reject_transaction_message or transactions.owes:
+            return 0
+        return ordinary()
+
+    return gate
+
+
+def _find_queue(store: MessageStore) -> Callable[[str, int], Any]:
+    """The end of a queue, with room for the first message: a queue that nobody wrote to has no file yet."""
+
+    def find(topic: str, queue_id: int) -> Any:
+        queue = store.consume_queues.get(topic, queue_id)
+        if queue.tail.view is None:
+            with suppress(OutOfSpace):
+                queue.make_room()
+        return queue.tail
+
+    return find
+
+
+def _hold_ends(store: MessageStore) -> Callable[[Connection, bytes], None]:
+    """Under SYNC_FLUSH: takes the answers of a pass, and sends them once the disk has what the pass published."""
+
+    def hold(connection: Connection, answers: bytes) -> None:
+        connection.in_flight += 1
+
+        def flushed(is_safe: bool) -> None:
+            if is_safe:
+                connection.write_frame([answers])
+            else:
+                for answer in FrameSplitter().feed(answers):
+                    answer.remark = f"{PutStatus.FLUSH_DISK_TIMEOUT.name}: {NOT_ON_DISK}"
+                    connection.send(answer)
+            connection.in_flight_ended()
+
+        store.call_when_flushed(store.appended, flushed)
+
+    return hold
+
+
+def _count(broker: Broker, short: FastTransactions) -> None:
+    """Give the statistics what the short way has counted. It answers in the pass that read a request, so the time of
+    that is below the first bound."""
+    stats, times = broker.stats, broker.answer_times
+    messages, size = short.take_halves()
+    if messages:
+        stats.put(HALF_TOPIC, HALF_QUEUE, messages, size, TRANSACTION)
+        times.add(Answered(RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, SUCCESS), 0, messages)
+    for topic, queue_id, count, published in short.take_published():
+        stats.put(topic, queue_id, count, published, TRANSACTION)
+    for result, ends in zip((SUCCESS, ONEWAY), short.take_answered(), strict=True):
+        if ends:
+            times.add(Answered(RequestCode.END_TRANSACTION, ResponseCode.SUCCESS, False, result), 0, ends)
+
+
+def _answers(code: int, fixed: dict[str, str], figures: tuple[str, ...]) -> Answers:
+    pieces, order, binary_start = answer_pieces(code, fixed, figures)
+    entries = b"".join(
+        len(name).to_bytes(2, "big") + name.encode() + len(value).to_bytes(4, "big") + value.encode()
+        for name, value in fixed.items()
+    )
+    return Answers(pieces, order, binary_start, entries)

@@ -1,0 +1,269 @@
+"""The short way of transactions is a shortcut: with it and without it the same is answered and the same files left."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arrowmq import native
+from arrowmq.broker import Broker, BrokerConfig
+from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC
+from arrowmq.broker.transaction import TransactionService
+from arrowmq.broker.transaction_check import TransactionChecks
+from arrowmq.clock import VirtualClock
+from arrowmq.remoting.server import RemotingServer
+from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from arrowmq.wire.ids import parse_offset_message_id
+
+START_MS = 1_790_000_000_000
+SETTINGS = {
+    "brokerIP1": "127.0.0.1",
+    "brokerName": "broker-a",
+    "mappedFileSizeCommitLog": str(1 << 17),
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+    "transactionCheckInterval": str(365 * 86_400_000),
+}
+CLIENT = "127.0.0.8"
+TOPICS = ("Orders", "Payments")
+ODD_PROPERTIES = (
+    "DELAY\x011\x02", "TAGS\x01tag\x02TAGS\x01other\x02", "TAGS\x01\x02", "CLUSTER\x01elsewhere\x02", "\x01\x02",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02", "fruit\x01grüß\x02", "TRAN_MSG\x01TRUE\x02", "PGROUP\x01others\x02",
+    "REAL_TOPIC\x01Payments\x02", "REAL_QID\x019\x02", "__transactionId__\x01X\x02", "TRANSACTION_CHECK_TIMES\x015\x02",
+    "TIMER_DELIVER_MS\x01x\x02", "WAIT\x01false\x02", "__SHARDINGKEY\x01s\x02", 'quote\x01"\\\x02',
+    "KEYS\x01" + "k " * 200 + "\x02",
+)  # fmt: skip
+
+
+def encoded(dice: random.Random, command: Command) -> bytes:
+    if dice.random() < 0.1:
+        command.flag = 2
+    command.serialize_type = dice.randrange(2)
+    return encode_frame(command)
+
+
+def half_frame(dice: random.Random, opaque: int) -> bytes:
+    """Mostly ordinary half messages, with odd ones, ordinary messages and other requests between them."""
+    text = f"TRAN_MSG\x01true\x02PGROUP\x01producers\x02UNIQ_KEY\x01{opaque:032X}\x02WAIT\x01true\x02"
+    if dice.random() < 0.5:
+        text += f"KEYS\x01order-{opaque} customer-{opaque % 7}\x02TAGS\x01paid\x02"
+    if dice.random() < 0.15:
+        text += dice.choice(ODD_PROPERTIES)
+    if dice.random() < 0.1:
+        text = text.replace("TRAN_MSG\x01true\x02", dice.choice(("", "TRAN_MSG\x01false\x02")))
+    if dice.random() < 0.05:
+        text = text.replace("UNIQ_KEY\x01", "UNIQ_KEY\x01not a word ")
+    if dice.random() < 0.2:
+        text = text.removesuffix("\x02")
+    ext = {
+        "a": "producers", "b": dice.choice(TOPICS), "c": "TBW102", "d": "4", "e": str(dice.randrange(4)), "f": "4",
+        "g": str(START_MS - dice.randrange(90_000)), "h": str(dice.choice((0, 7))), "i": text, "j": "0", "k": "false",
+        "l": "16", "m": "false", "n": "broker-a",
+    }  # fmt: skip
+    if dice.random() < 0.1:
+        name, value = dice.choice(
+            (("e", "99"), ("e", "x"), ("f", "0"), ("f", "5"), ("f", "12"), ("f", "16"), ("g", ""), ("j", "2"),
+             ("k", "true"), ("b", "%RETRY%nobody"), ("b", "Unknown"), ("m", "TRUE"), ("ns", "space"))
+        )  # fmt: skip
+        ext[name] = value
+    body = dice.randbytes(dice.choice((0, 1, 300, 900)) if dice.random() < 0.1 else dice.randrange(1, 400))
+    return encoded(dice, Command.request(RequestCode.SEND_MESSAGE_V2, ext, body, opaque=opaque))
+
+
+def end_frame(dice: random.Random, opaque: int, place: tuple[int, int]) -> bytes:
+    """Mostly the first end of a half message; some come twice, late, from a check, or name no half message."""
+    ext = {
+        "producerGroup": "producers", "tranStateTableOffset": str(place[0]), "commitLogOffset": str(place[1]),
+        "commitOrRollback": dice.choice(("8", "8", "8", "12")), "fromTransactionCheck": "false", "msgId": f"m{opaque}",
+        "transactionId": f"t{opaque}", "bname": "broker-a",
+    }  # fmt: skip
+    if dice.random() < 0.15:
+        name, value = dice.choice(
+            (("producerGroup", "others"), ("tranStateTableOffset", str(place[0] + 1)), ("commitOrRollback", "0"),
+             ("commitLogOffset", str(place[1] + 1)), ("commitLogOffset", "-1"), ("commitLogOffset", str(1 << 40)),
+             ("fromTransactionCheck", "true"), ("commitOrRollback", "x"), ("msgId", "grüß"), ("ns", "space"))
+        )  # fmt: skip
+        ext[name] = value
+    if dice.random() < 0.1:
+        del ext[dice.choice(("fromTransactionCheck", "transactionId", "bname"))]
+    return encoded(dice, Command.request(RequestCode.END_TRANSACTION, ext, opaque=opaque))
+
+
+def cut(data: bytes, dice: random.Random) -> list[bytes]:
+    """The stream in pieces that end anywhere."""
+    pieces, at = [], 0
+    while at < len(data):
+        size = dice.choice((1, 7, 300, 5000, 60000))
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+class Talk:
+    """A client with a fixed address and port, so that both runs write the same born host."""
+
+    def __init__(self, local_port: int) -> None:
+        self.local_port = local_port
+
+    async def connect(self, port: int) -> None:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no TIME_WAIT
+        sock.bind((CLIENT, self.local_port))
+        self.local_port = sock.getsockname()[1]
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        self.reader, self.writer = await asyncio.open_connection(sock=sock)
+
+    async def answers(self, data: bytes, dice: random.Random) -> dict[int, bytes]:
+        """Send the frames in pieces; the answers by opaque, when all who wait for one have it."""
+        expected = {command.opaque for command in FrameSplitter().feed(data) if not command.is_oneway}
+
+        async def send() -> None:
+            for piece in cut(data, dice):
+                self.writer.write(piece)
+                await self.writer.drain()
+
+        sending = asyncio.ensure_future(send())
+        answers: dict[int, bytes] = {}
+        splitter = FrameSplitter()
+        while answers.keys() != expected:
+            received = await self.reader.read(1 << 16)
+            assert received, "the broker closed the connection"
+            for command in splitter.feed(received):
+                answers[command.opaque] = encode_frame(command)
+        await sending
+        return answers
+
+
+@dataclass
+class Outcome:
+    port: int = 0
+    local_port: int = 0
+    answers: list[dict[int, bytes]] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    counts: list[Any] = field(default_factory=list)
+    taken: tuple[int, int] = (0, 0)
+
+
+async def run(
+    root: Path, seed: int, like: Outcome, *, short: bool, repeated: int = 20, flush: str = "ASYNC_FLUSH"
+) -> Outcome:
+    """Half messages, their ends, a round of checks, and ends again, on a broker of its own."""
+    clock = VirtualClock(START_MS)
+    outcome = Outcome()
+    settings = {**SETTINGS, "flushDiskType": flush, "listenPort": str(like.port)}
+    broker = Broker(BrokerConfig.from_properties(settings), root, clock)
+    broker.open()
+    for topic in TOPICS:
+        broker.topics.create_internal(topic, 4)
+    server = RemotingServer(broker.handlers, clock=clock)
+    outcome.port = await server.start("127.0.0.1", like.port)
+    await broker.start(outcome.port)
+    if short:
+        server.fast_path = broker.short_way
+    talk = Talk(like.local_port)
+    await talk.connect(outcome.port)
+    outcome.local_port = talk.local_port
+    try:
+        dice = random.Random(seed)
+        halves = b"".join(half_frame(dice, opaque) for opaque in range(1, 301))
+        outcome.answers.append(await talk.answers(halves, random.Random(seed)))
+        places = places_in(outcome.answers[0])
+        for number, first in enumerate((1000, 2000)):
+            chosen = dice.sample(places, len(places) * 2 // 3) + dice.choices(places, k=repeated)
+            ends = b"".join(end_frame(dice, first + index, place) for index, place in enumerate(chosen))
+            outcome.answers.append(await talk.answers(ends + closing(first + 999), random.Random(seed)))
+            outcome.counts.append(counts_of(broker))
+            if number == 0:
+                await clock.advance(30)
+                await next(each for each in broker.services if isinstance(each, TransactionChecks)).round()
+        outcome.counts.append(broker.store.max_offset(HALF_TOPIC, 0))
+        outcome.counts.append(broker.store.max_offset(OP_HALF_TOPIC, 0))
+        if short and native_is_there():
+            assert broker.short_way is not None
+            outcome.taken = (broker.short_way.taken_halves, broker.short_way.taken_ends)
+    finally:
+        talk.writer.transport.abort()
+        await server.close()
+        await broker.stop()
+    outcome.files = {
+        str(path.relative_to(root)): path.read_bytes()
+        for folder in ("commitlog", "consumequeue", "index")
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file()
+    }
+    return outcome
+
+
+def closing(opaque: int) -> bytes:
+    ext = {"topic": "Orders", "queueId": "0"}
+    return encode_frame(Command.request(RequestCode.GET_MAX_OFFSET, ext, opaque=opaque))
+
+
+def places_in(answers: dict[int, bytes]) -> list[tuple[int, int]]:
+    found = []
+    for opaque in sorted(answers):
+        (answer,) = FrameSplitter().feed(answers[opaque])
+        if "queueOffset" in answer.ext:
+            found.append((int(answer.ext["queueOffset"]), parse_offset_message_id(answer.ext["msgId"]).physical_offset))
+    return found
+
+
+def counts_of(broker: Broker) -> Any:
+    counts = next(each for each in broker.services if isinstance(each, TransactionService)).counts
+    broker.stats.gather()
+    totals = {(name, key): item.total for name, items in broker.stats.items.items() for key, item in items.items()}
+    latency = {topic: (found.counts, found.total) for topic, found in counts.latency.items()}
+    return (
+        +counts.committed,
+        +counts.rolled_back,
+        latency,
+        dict(counts.open_by_topic()),
+        totals,
+        broker.stats.puts.total,
+    )
+
+
+def native_is_there() -> bool:
+    from arrowmq.broker.fasttransaction import _fasttransaction
+
+    return native.is_native(_fasttransaction)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_the_short_way_and_the_general_path_decide_and_store_the_same(tmp_path: Path, seed: int) -> None:
+    """A random stream, cut anywhere, goes to two brokers of which one has no short way."""
+    general = await run(tmp_path / "general", seed, Outcome(), short=False)
+    short = await run(tmp_path / "short", seed, general, short=True)
+    assert general.answers == short.answers
+    assert general.counts == short.counts
+    assert general.files.keys() == short.files.keys()
+    for name, data in general.files.items():
+        assert data == short.files[name], name
+    if native_is_there():
+        assert short.taken[0] > 150, "most half messages are ordinary and must have gone the short way"
+        assert short.taken[1] > 80, "and so must most first ends"
+
+
+async def test_under_sync_flush_the_same_is_answered_once_the_disk_has_it(tmp_path: Path) -> None:
+    """Without immediate repetitions: what is known of an end that is not on disk yet depends on the moment."""
+    general = await run(tmp_path / "general", 77, Outcome(), short=False, repeated=0, flush="SYNC_FLUSH")
+    short = await run(tmp_path / "short", 77, general, short=True, repeated=0, flush="SYNC_FLUSH")
+    for ours, theirs in zip(short.answers, general.answers, strict=True):
+        for last in (1999, 2999):  # so does how far a reader sees
+            ours.pop(last, None)
+            theirs.pop(last, None)
+        assert theirs == ours
+    assert general.files == short.files
+    if native_is_there():
+        assert short.taken[1] > 80
