@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
-from arrowmq.spark.pipelines.report import Report, bar_chart, by_time, line_chart, size_text
+from arrowmq.spark.pipelines.report import Report, bar_chart, by_time, is_brief, line_chart, size_text
 from arrowmq.spark.pipelines.trace import Traced, trace_report
 
 
@@ -50,6 +50,15 @@ def test_hours_without_messages_are_drawn_and_many_hours_become_days() -> None:
     days = by_time({start + timedelta(hours=hour): 1 for hour in range(24 * 200)})
     assert (90, ("2027-06-03", 7)) == (len(days), days[-1])
     assert [] == by_time({})
+
+
+def test_a_few_hours_are_shown_by_minute() -> None:
+    start = datetime(2026, 11, 15, 7)
+    assert is_brief([start, start + timedelta(hours=2)])
+    assert not is_brief([start, start + timedelta(hours=3)])
+    assert not is_brief([])
+    moment = start + timedelta(minutes=58)
+    assert [("07:58", 3), ("07:59", 0), ("08:00", 4)] == by_time({moment: 3, moment + timedelta(minutes=2): 4})
 
 
 def test_a_chart_has_round_numbers_at_its_axis_and_nothing_at_its_edge() -> None:

@@ -141,14 +141,14 @@ def print_trace(screen: Screen, found: Any) -> None:
             }
         )
         return
-    three = ("median ms", "90 % ms", "99 % ms")
+    three = ("median", "90 %", "99 %")
     screen.table(
         [
             Column("topic", "topic"),
             Column("sends", "sends", _count, is_number=True),
             Column("failed", "failed", _count, is_number=True),
             *(Column(f"p{number}", name, _count, is_number=True) for number, name in enumerate(three)),
-            *([Column("stored", "stored, median ms", str, is_number=True)] if found.stored else []),
+            *([Column("stored", "stored, median", str, is_number=True)] if found.stored else []),
         ],
         [
             row.asDict()
@@ -156,7 +156,7 @@ def print_trace(screen: Screen, found: Any) -> None:
             | {"stored": (found.stored.get(row.topic) or ["–"])[0]}
             for row in found.by_topic[:MOST]
         ],
-        "send",
+        "sending, in ms",
     )
     screen.table(
         [
@@ -165,8 +165,8 @@ def print_trace(screen: Screen, found: Any) -> None:
             Column("deliveries", "deliveries", _count, is_number=True),
             Column("failed", "failed", _count, is_number=True),
             Column("retried", "retried", _count, is_number=True, is_extra=True),
-            Column("waited0", "waited, median ms", str, is_number=True),
-            Column("consumed0", "consumed, median ms", str, is_number=True),
+            Column("waited0", "waited", str, is_number=True),
+            Column("consumed0", "consumed", str, is_number=True),
         ],
         [
             row.asDict()
@@ -176,7 +176,7 @@ def print_trace(screen: Screen, found: Any) -> None:
             }
             for row in found.by_group[:MOST]
         ],
-        "consume",
+        "consuming, medians in ms",
     )
     screen.say(
         f"{found.sends:,} sends, {found.deliveries:,} deliveries, {found.failures:,} failures"

@@ -16,7 +16,7 @@ from arrowmq.spark.cluster import cluster_of
 from arrowmq.spark.options import OptionError
 from arrowmq.spark.pipelines.files import Folder
 from arrowmq.spark.pipelines.progress import Display
-from arrowmq.spark.pipelines.report import Report, by_time, size_text
+from arrowmq.spark.pipelines.report import Report, by_time, is_brief, size_text
 from arrowmq.spark.source_options import SourceOptions
 
 FORMATS = ("parquet", "delta", "iceberg")
@@ -117,12 +117,16 @@ def archive_report(spark: Any, path: str, table_format: str) -> Report:
     """What the table holds, of all runs together."""
     data = f"{path}/data"
     page = Report("Archive of topics", f"What {data} holds, by topic and time of storing.")
-    hours = []
+    hours: list[Any] = []
+    by_minute: list[Any] = []
     # A first run that found no message has made no table that could be read.
     if Folder(spark, data).exists("_spark_metadata/0" if table_format == "parquet" else None):
-        table = spark.read.format(table_format).load(data).select("topic", "date", "hour", "storeSize")
+        table = spark.read.format(table_format).load(data)
+        table = table.selectExpr("topic", "date", "hour", "storeSize", "date_trunc('minute', storeTimestamp) as minute")
         counted = table.groupBy("topic", "date", "hour").agg({"*": "count", "storeSize": "sum"})
         hours = counted.toDF("topic", "date", "hour", "rows", "bytes").collect()
+        if is_brief(datetime.combine(row.date, time(row.hour)) for row in hours):
+            by_minute = table.groupBy("minute").count().collect()
     by_topic: dict[str, tuple[int, int]] = {}
     by_hour: dict[datetime, int] = {}
     for row in hours:
@@ -133,19 +137,19 @@ def archive_report(spark: Any, path: str, table_format: str) -> Report:
     page.numbers(
         [
             ("messages", f"{sum(rows for rows, _ in by_topic.values()):,}", False),
-            ("in the store", size_text(sum(size for _, size in by_topic.values())), False),
-            ("topics", f"{len(by_topic):,}", False),
-            ("hours with messages", f"{len(by_hour):,}", False),
+            ("stored size", size_text(sum(size for _, size in by_topic.values())), False),
+            ("topic" if len(by_topic) == 1 else "topics", f"{len(by_topic):,}", False),
+            ("active hour" if len(by_hour) == 1 else "active hours", f"{len(by_hour):,}", False),
         ]
     )
     page.heading("Messages by time of storing")
-    page.bars(by_time(by_hour), "messages")
+    page.bars(by_time({row.minute: row["count"] for row in by_minute} or by_hour), "messages")
     largest = sorted(by_topic.items(), key=lambda item: (-item[1][0], item[0]))
     page.heading("Largest topics")
     page.ranking([(topic, rows, f"{rows:,}") for topic, (rows, _) in largest[:12]])
     page.heading("Topics")
     page.table(
-        ["topic", "messages", "in the store", "mean"],
+        ["topic", "messages", "stored size", "mean size"],
         [(topic, rows, size_text(size), size_text(size / max(1, rows))) for topic, (rows, size) in largest[:500]],
         of=len(largest),
         empty="no message is archived yet",

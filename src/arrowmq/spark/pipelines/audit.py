@@ -14,6 +14,7 @@ from typing import Any
 from arrowmq.spark.options import OptionError
 from arrowmq.spark.pipelines.audit_report import audit_report
 from arrowmq.spark.pipelines.progress import Display
+from arrowmq.spark.pipelines.report import is_brief
 from arrowmq.spark.store_files import NotAStore, StoreDirectory
 
 MOST_ROWS = 200  # of gaps, duplicates, differences and damage; their numbers are counted in full
@@ -31,7 +32,7 @@ class Audited:
     stores: list[Any] = field(default_factory=list)
     topics: list[Any] = field(default_factory=list)
     hot_keys: list[Any] = field(default_factory=list)
-    hours: list[Any] = field(default_factory=list)
+    times: list[Any] = field(default_factory=list)  # records by hour; by minute, where they lie within three hours
     damage: list[Any] = field(default_factory=list)
     damage_count: int = 0
     gaps: list[Any] = field(default_factory=list)
@@ -119,10 +120,13 @@ def _count(spark: Any, result: Audited) -> None:
         "min(storeTimestamp) as first, max(storeTimestamp) as last, collect_set(storeHost) as hosts "
         "from audited_records group by 1, 2 order by 1"
     ).collect()
-    result.hours = spark.sql(
-        "select date_trunc('hour', storeTimestamp) as hour, count(*) as messages from audited_records "
+    by_time = (
+        "select date_trunc('{}', storeTimestamp) as moment, count(*) as messages from audited_records "
         "group by 1 order by 1"
-    ).collect()
+    )
+    result.times = spark.sql(by_time.format("hour")).collect()
+    if is_brief(row.moment for row in result.times):
+        result.times = spark.sql(by_time.format("minute")).collect()
     result.hot_keys = spark.sql(
         "select topic, key, count(*) as messages from (select topic, explode(`keys`) as key from audited_records "
         f"where not topic rlike '{REPEATING}') group by 1, 2 having count(*) > 1 order by 3 desc, 1, 2 limit 20"

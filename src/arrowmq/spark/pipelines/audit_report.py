@@ -18,8 +18,8 @@ def audit_report(result: Audited, stores: list[str]) -> Report:
     page.numbers(
         [
             ("records verified", f"{result.messages:,}", False),
-            ("stored", size_text(result.bytes), False),
-            ("topics", f"{len(result.topics):,}", False),
+            ("stored size", size_text(result.bytes), False),
+            ("topic" if len(result.topics) == 1 else "topics", f"{len(result.topics):,}", False),
             ("damaged records", f"{result.damage_count:,}", bool(result.damage_count)),
             ("gaps in queues", f"{result.gap_count:,}", bool(result.gap_count)),
             ("differences of copies", f"{lost:,}", bool(lost)),
@@ -27,7 +27,7 @@ def audit_report(result: Audited, stores: list[str]) -> Report:
         ]
     )
     page.heading("Records by time of storing")
-    page.bars(by_time({row.hour: row.messages for row in result.hours}), "records")
+    page.bars(by_time({row.moment: row.messages for row in result.times}), "records")
     page.heading("Hot topics, by stored size")
     page.ranking([(row.topic, row.bytes, size_text(row.bytes)) for row in result.topics[:12]])
     _stores(page, result)
@@ -39,7 +39,7 @@ def audit_report(result: Audited, stores: list[str]) -> Report:
 def _stores(page: Report, result: Audited) -> None:
     page.heading("Stores")
     page.table(
-        ["store", "broker", "records", "stored", "topics", "first", "last"],
+        ["store", "broker", "records", "stored size", "topics", "first", "last"],
         [
             (
                 row.store, row.broker, row.messages, size_text(row.bytes), row.topics, _moment(row.first),
@@ -54,7 +54,7 @@ def _stores(page: Report, result: Audited) -> None:
 def _topics(page: Report, result: Audited) -> None:
     page.heading("Topics")
     page.table(
-        ["topic", "records", "stored", "queues", "keys", "median", "largest", "first", "last"],
+        ["topic", "records", "stored size", "queues", "keys", "median size", "largest", "first", "last"],
         [
             (
                 row.topic, row.messages, size_text(row.bytes), row.queues, row.keyCount, size_text(row.medianBytes),

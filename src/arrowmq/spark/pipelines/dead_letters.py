@@ -69,7 +69,7 @@ def table_of(frame: Any) -> Any:
         "coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC']) as originTopic",
         "msgId",
         "coalesce(properties['DLQ_ORIGIN_MESSAGE_ID'], properties['ORIGIN_MESSAGE_ID'], msgId) as originMsgId",
-        "concat('not consumed in ', reconsumeTimes, ' tries') as why",
+        "concat('not consumed in ', reconsumeTimes, if(reconsumeTimes = 1, ' try', ' tries')) as why",
         "reconsumeTimes",
         f"cast(coalesce(properties['{RESENT_TIMES}'], '0') as int) as resentTimes",
         "tags",
@@ -90,12 +90,13 @@ def _with_reasons(spark: Any, table: Any, namesrv: str, trace_topic: str) -> Any
     reader = spark.read.format("arrowmq").option("namesrv", namesrv).option("topic", trace_topic)
     views(spark, reader.option("columns", "body,storeTimestamp").load())
     last = spark.sql(
-        "select b.consumerGroup, b.msgId, max_by(a.outcome, b.at) as outcome, max_by(a.costMs, b.at) as costMs "
+        "select b.consumerGroup, b.msgId, max_by(a.outcome, b.at) as outcome "
         "from trace_before b join trace_after a on a.requestId = b.requestId and a.msgId = b.msgId "
         "where not a.succeeded group by 1, 2"
     )
     joined = table.join(last, ["consumerGroup", "msgId"], "left")
-    reason = "coalesce(concat(why, ', the last: ', outcome, ' after ', costMs, ' ms'), why) as why"
+    # Without the time that the try took: reasons are there to be counted.
+    reason = "coalesce(concat(why, ', the last: ', outcome), why) as why"
     return joined.selectExpr(*(reason if name == "why" else f"`{name}`" for name in table.columns))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 WIDTH, HEIGHT = 760, 260
 LEFT, BOTTOM, TOP = 64, 36, 32
 WIDEST_BAR = 64.0
+MOST_DOTS = 150  # of a curve
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6878; --line: #d9dee6; --back: #fff; --card: #f5f7fa;
@@ -34,6 +35,7 @@ h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 10
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); }
+th:last-child, td:last-child { padding-right: 0; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; } .n { text-align: right; white-space: nowrap; }
 td { min-width: 5em; max-width: 28em; overflow-wrap: anywhere; } td:first-child { min-width: 10em; }
 td.n { min-width: 0; } td.t { white-space: nowrap; }
@@ -159,12 +161,21 @@ def _is_time(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", value) is not None
 
 
-def by_time(hours: dict[datetime, int]) -> list[tuple[str, float]]:
-    """Counts by hour as bars without holes; by day where there are more hours than a chart can show."""
-    if not hours:
+def is_brief(hours: Iterable[datetime]) -> bool:
+    """Whether these hours are so few that minutes tell more."""
+    found = list(hours)
+    return bool(found) and max(found) - min(found) < timedelta(hours=3)
+
+
+def by_time(counts: dict[datetime, int]) -> list[tuple[str, float]]:
+    """Counts by hour, or by minute where `is_brief`, as bars without holes; by day where there are more hours than a
+    chart can show."""
+    if not counts:
         return []
-    first, last = min(hours), max(hours)
-    if last - first < timedelta(hours=72):
+    first, last = min(counts), max(counts)
+    if any(moment.minute for moment in counts):
+        step, form = timedelta(minutes=1), "%H:%M"
+    elif last - first < timedelta(hours=72):
         step, form = timedelta(hours=1), "%m-%d %Hh"
     else:
         step, form = timedelta(days=1), "%Y-%m-%d"
@@ -174,9 +185,9 @@ def by_time(hours: dict[datetime, int]) -> list[tuple[str, float]]:
     while moment <= last:
         counted[moment.strftime(form)] = 0.0
         moment += step
-    for hour, count in hours.items():
-        if hour.strftime(form) in counted:
-            counted[hour.strftime(form)] += count
+    for when, count in counts.items():
+        if when.strftime(form) in counted:
+            counted[when.strftime(form)] += count
     return list(counted.items())
 
 
@@ -226,6 +237,8 @@ def line_chart(series: Sequence[tuple[str, Sequence[tuple[str, float]]]], unit: 
         way = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline class="curve c{number % 3}" points="{way}"/>')
         for (x, y), (label, value) in zip(places, values, strict=True):
+            if len(places) > MOST_DOTS and value < most / 2:
+                continue  # dots side by side would hide the curve; those that stand out are worth a look
             title = f"<title>{escape(name)}, {escape(label)}: {escape(shown(value))} {escape(unit)}</title>"
             parts.append(f'<circle class="k{number % 3}" cx="{x:.1f}" cy="{y:.1f}" r="3">{title}</circle>')
         parts.append(f'<text class="k{number % 3}" x="{LEFT + 70 + 110 * number}" y="14">● {escape(name)}</text>')

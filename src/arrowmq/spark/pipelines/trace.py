@@ -158,7 +158,7 @@ def trace_report(result: Traced, topic: str) -> Report:
     if result.unreadable:
         numbers.append(("records not understood", f"{result.unreadable:,}", True))
     page.numbers(numbers)
-    page.heading("Time to send and store, by minute")
+    page.heading("Time to send, by minute")
     names = ("median", "90 %", "99 %")
     # Of a minute whose records do not say how long sending took there is nothing to draw.
     minutes = [row for row in result.by_minute[-24 * 60 :] if row.send]
