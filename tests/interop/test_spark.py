@@ -1,8 +1,10 @@
-"""Spark on a real Apache broker: its topics read and written, its store scanned while it runs, and as a copy."""
+"""Spark on a real Apache broker (topics read and written, its store scanned, live and as a copy), and what real clients
+left on ours."""
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +12,12 @@ from typing import Any
 
 import pytest
 from oracle import apache
+from oracle.hand import Hand
 from oracle.process import broker_port, free_port
+from oracle.scene import Scene
+from oracle.target import Target
 
-from arrowmq.spark import session
+from arrowmq.spark import pipelines, session
 from arrowmq.spark.starting import unhurried
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -97,3 +102,41 @@ def test_the_exactly_once_sink_keeps_its_word_on_an_apache_broker(
     run()
     found = Counter(bytes(row.body) for row in source(spark.read, namesrv, "SparkTo").collect())
     assert {f"row {number}".encode(): 1 for number in range(300)} == found
+
+
+def test_latencies_and_reasons_come_out_of_what_a_java_client_traced(
+    spark: Any, cluster: Target, admin: Hand, scene: Scene, tmp_path: Path
+) -> None:
+    """Forty messages, of which the consumer refuses two for good."""
+    topic, group = scene.topic(queues=2), scene.name("g")
+    producer = scene.producer(admin, trace=True)
+    producer.send(topic, [{"key": f"k{number}", "body": f"row {number}"} for number in range(40)])
+    listener = scene.listener(admin, topic, group, trace=True, fail={"k3": -1, "k30": -1}, failDelay=-1, pause=20)
+    assert 40 == len(listener.seen(40))
+
+    def traced() -> Any:
+        return pipelines.trace(spark, namesrv=cluster.namesrv, with_stored=True, report=str(tmp_path / "trace.html"))
+
+    def are_all_there(found: Any) -> bool:
+        mine = [row for row in found.by_group if row.consumerGroup == group and row.topic == topic]
+        return [(40, 0)] == [(row.deliveries, row.unfinished) for row in mine]
+
+    deadline = time.monotonic() + 60  # clients write their traces some time later
+    while not are_all_there(found := traced()):
+        assert time.monotonic() < deadline, f"not traced: {found}"
+    (sent,) = (row for row in found.by_topic if row.topic == topic)
+    assert (40, 0) == (sent.sends, sent.failed)
+    assert 0 <= sent.send[0] <= sent.send[2] < 10_000
+    (consumed,) = (row for row in found.by_group if row.consumerGroup == group)
+    assert (topic, 40, 2, 0) == (consumed.topic, consumed.deliveries, consumed.failed, consumed.retried)
+    assert 20 <= consumed.consumed[0] < 1000
+    assert 0 <= consumed.waited[0] < 60_000
+    assert 0 <= found.stored[topic][0] < 10_000
+    assert 0 == found.unreadable
+    assert topic in (tmp_path / "trace.html").read_text()
+    letters = pipelines.dead_letters(
+        spark, namesrv=cluster.namesrv, groups=[group], trace_topic="RMQ_SYS_TRACE_TOPIC"
+    ).collect()
+    assert {"k3", "k30"} == {row["keys"][0] for row in letters}
+    assert {topic} == {row.originTopic for row in letters}
+    assert all(", the last: refused by the listener" in row.why for row in letters), [row.why for row in letters]
