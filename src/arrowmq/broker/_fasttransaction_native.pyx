@@ -18,6 +18,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
+from arrowmq.broker._answers_native cimport Answers, Figures, write_answer
+from arrowmq.broker._half_native cimport Said, is_ascii, put, put_number, read_properties
 from arrowmq.broker._offset_set_native cimport OffsetSet
 from arrowmq.broker._request_native cimport (
     ONEWAY, SEND_V2, Out, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
@@ -27,13 +29,12 @@ from arrowmq.store._tail_native cimport (
     Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
     record_bytes, write_header
 )
-from arrowmq.wire._records_native cimport Layout, crc_is_right, find_layout, read_int32, read_int64
+from arrowmq.wire._bytes cimport get32, get64
+from arrowmq.wire._layout_native cimport Layout, crc_is_right, find_layout
 
 cdef enum:
-    MAX_NAMES = 40            # more properties than that go the general way
     MAX_PROPERTIES = 32767
-    MAX_OFFSET_DIGITS = 20
-    MAX_ID = 255              # characters of a transaction's id
+    NUMBER_BYTES = 20
     COMMIT = 8
     ROLLBACK = 12
     TRANSACTION_BITS = 12
@@ -41,165 +42,6 @@ cdef enum:
     HOST_BYTES = 8            # an IPv4 address and a port
 
 cdef int64_t LARGEST = 0x7FFFFFFFFFFFFFF
-
-# --- what a message's properties say ---------------------------------------------------------------------------------
-
-
-cdef bint is_unusual_name(Text name) noexcept nogil:
-    """Names by which the general path bends a message, or that it sets itself. The first letter sorts most out."""
-    cdef const uint8_t* at = name.data
-    if name.size < 4:
-        return text_is(name, b"TTL", 3)
-    if at[0] == c"T":
-        return not text_is(name, b"TAGS", 4) and (
-            memcmp(at, b"TRAN", 4) == 0 or memcmp(at, b"TIME", 4) == 0 or memcmp(at, b"TRAC", 4) == 0
-        )
-    if at[0] == c"D":
-        return text_is(name, b"DELAY", 5) or memcmp(at, b"DLQ_", 4) == 0 or text_is(name, b"DUP_INFO", 8)
-    if at[0] == c"R":
-        return memcmp(at, b"RE", 2) == 0
-    if at[0] == c"I":
-        return memcmp(at, b"INNE", 4) == 0
-    if at[0] == c"M":
-        return memcmp(at, b"MSG_", 4) == 0 or memcmp(at, b"MAX_", 4) == 0 or memcmp(at, b"MIN_", 4) == 0
-    if at[0] == c"P":
-        return memcmp(at, b"PGRO", 4) == 0 or memcmp(at, b"POP_", 4) == 0 or memcmp(at, b"PROP", 4) == 0
-    if at[0] == c"C":
-        return memcmp(at, b"CLUS", 4) == 0 or memcmp(at, b"CHEC", 4) == 0 or memcmp(at, b"CORR", 4) == 0
-    if at[0] == c"B":
-        return memcmp(at, b"BORN", 4) == 0
-    if at[0] == c"_":
-        return not text_is(name, b"__SHARDINGKEY", 13)
-    return at[0] == c"1"
-
-
-cdef struct Said:
-    # What the properties of a half message say; a size of 0 says there is none.
-    Text unique
-    Text group
-    Text topic                # REAL_TOPIC and REAL_QID, of a stored one
-    Text queue
-    bint is_half
-
-
-cdef bint is_of_stored(Text name) noexcept nogil:
-    """Names that the broker itself gives a half message."""
-    return (
-        text_is(name, b"__transactionId__", 17) or text_is(name, b"MSG_REGION", 10) or text_is(name, b"TRACE_ON", 8)
-        or text_is(name, b"CLUSTER", 7) or text_is(name, b"TRANSACTION_CHECK_TIMES", 23)
-    )
-
-
-cdef bint read_properties(Text properties, Said* said, bint is_stored, bint may_wait) noexcept nogil:
-    """Whether the general path would take these properties of a half message just as they are, and what they say.
-
-    It parses and writes them anew, so: every item has a name and a value and their ends, no name comes twice, none
-    asks for special treatment, and all is ASCII. `may_wait` says whether WAIT=false makes no difference here.
-    """
-    cdef Text names[MAX_NAMES]
-    cdef int count = 0, index
-    cdef const uint8_t* at = properties.data
-    cdef const uint8_t* end = properties.data + properties.size
-    cdef Text name, value
-    said.unique.size = said.group.size = said.topic.size = said.queue.size = 0
-    said.is_half = False
-    while at < end:
-        name.data = at
-        while at < end and at[0] > 2 and at[0] < 0x80:
-            at += 1
-        if at == end or at[0] != 1:
-            return False
-        name.size = at - name.data
-        at += 1
-        value.data = at
-        while at < end and at[0] > 2 and at[0] < 0x80:
-            at += 1
-        if (at == end and is_stored) or (at < end and at[0] != 2):
-            return False
-        value.size = at - value.data
-        at += 1                          # past the end of the text too: some clients leave the last 0x02 away
-        if name.size == 0 or value.size == 0 or count == MAX_NAMES:
-            return False
-        if text_is(name, b"TRAN_MSG", 8):
-            if not text_is(value, b"true", 4):
-                return False
-            said.is_half = True
-        elif text_is(name, b"PGROUP", 6):
-            said.group = value
-        elif is_stored and text_is(name, b"REAL_TOPIC", 10):
-            said.topic = value
-        elif is_stored and text_is(name, b"REAL_QID", 8):
-            said.queue = value
-        elif text_is(name, b"UNIQ_KEY", 8):
-            said.unique = value
-        elif text_is(name, b"WAIT", 4):
-            if not may_wait and not text_is(value, b"true", 4):
-                return False
-        elif is_unusual_name(name) and not (is_stored and is_of_stored(name)):
-            return False
-        for index in range(count):
-            if names[index].size == name.size and memcmp(names[index].data, name.data, name.size) == 0:
-                return False
-        names[count] = name
-        count += 1
-    return said.is_half and said.unique.size <= MAX_ID and is_word(said.unique)
-
-
-cdef bint is_word(Text text) noexcept nogil:
-    """Letters, digits and - _ only: stands in JSON, and in a message's keys, as it is."""
-    cdef Py_ssize_t index
-    cdef uint8_t character
-    for index in range(text.size):
-        character = text.data[index]
-        if not (
-            c"0" <= character <= c"9" or c"A" <= character <= c"Z" or c"a" <= character <= c"z"
-            or character == c"-" or character == c"_"
-        ):
-            return False
-    return text.size > 0
-
-
-cdef bint is_ascii(Text text) noexcept nogil:
-    cdef Py_ssize_t index
-    for index in range(text.size):
-        if text.data[index] >= 0x80:
-            return False
-    return True
-
-
-cdef const char* HEX = b"0123456789ABCDEF"
-
-
-# --- answers ---------------------------------------------------------------------------------------------------------
-
-cdef enum:
-    OPAQUE = 0
-    MESSAGE_ID = 1
-    QUEUE_ID = 2
-    QUEUE_OFFSET = 3
-    TRANSACTION_ID = 4
-
-
-cdef class Answers:
-    """The frames of one kind of successful answer. The words around the figures come from the general path's encoder."""
-    cdef list json_pieces
-    cdef list json_order          # which figure stands behind which piece
-    cdef bytes binary_start       # of the header, up to the opaque
-    cdef bytes binary_entries     # the ext entries that are always the same
-
-    def __init__(self, list json_pieces, list json_order, bytes binary_start, bytes binary_entries):
-        self.json_pieces = json_pieces
-        self.json_order = json_order
-        self.binary_start = binary_start
-        self.binary_entries = binary_entries
-
-
-cdef struct Figures:
-    int32_t queue_id
-    int64_t queue_offset
-    int64_t physical_offset
-    Text unique
-
 
 cdef struct Written:
     int64_t messages
@@ -274,7 +116,7 @@ cdef class FastTransactions:
         free(self.scratch.data)
 
     def __init__(
-        self, sends, LogTail log, IndexTail index, OffsetSet ended, commit_log, *, Answers half_answers, Answers end_answers,
+        self, sends, LogTail log, IndexTail index, OffsetSet ended, commit_log, *, tuple half_answers, tuple end_answers,
         bytes added, bytes store_host, bytes half_topic, bytes op_topic, bytes commit_words, bytes rollback_words,
         find_topic, find_queue, tell, gate, counted_up_to, now_ms, peer_of, hold_halves, hold_ends
     ):
@@ -283,8 +125,8 @@ cdef class FastTransactions:
         self.index = index
         self.ended = ended
         self.commit_log = commit_log
-        self.half_answers = half_answers
-        self.end_answers = end_answers
+        self.half_answers = Answers(*half_answers)
+        self.end_answers = Answers(*end_answers)
         self.out = Out()
         self.added = added
         self.store_host = store_host
@@ -483,7 +325,7 @@ cdef class FastTransactions:
             figures.queue_offset = fields.queue_offset
             figures.physical_offset = fields.physical_offset
             figures.unique = said.unique
-            self.answer(request, self.half_answers, &figures)
+            write_answer(self.out, self.half_answers, request, &figures, self.id_start)
         return 1
 
     cdef int64_t write_half_properties(self, Text given, Text unique, Topic topic, int32_t queue_id) except -1:
@@ -522,7 +364,7 @@ cdef class FastTransactions:
             self.segment_size = segment.size
         room = min(self.segment_start + self.segment_size, self.log.start + self.log.position) - physical
         data = self.segment_place + (physical - self.segment_start)
-        if room <= 0 or not find_layout(data, room, layout) or read_int64(data + 28) != physical:
+        if room <= 0 or not find_layout(data, room, layout) or get64(data + 28) != physical:
             return NULL
         if layout.topic_length != len(self.half_topic):
             return NULL
@@ -555,7 +397,7 @@ cdef class FastTransactions:
         if offset < self.ended.floor or self.ended.has(offset):
             return 0
         half = self.half_at(physical, &layout)
-        if half == NULL or read_int64(half + 20) != offset or layout.sys_flag & IPV6_BITS:
+        if half == NULL or get64(half + 20) != offset or layout.sys_flag & IPV6_BITS:
             return 0
         stored.data = half + layout.properties
         stored.size = layout.properties_length
@@ -570,7 +412,7 @@ cdef class FastTransactions:
             return 0
         if request.flag == 0:
             self.answered_ends += 1
-            self.answer(request, self.end_answers, NULL)
+            write_answer(self.out, self.end_answers, request, NULL, self.id_start)
         else:
             self.oneway_ends += 1
         return 1
@@ -583,7 +425,7 @@ cdef class FastTransactions:
         cdef RecordFields message, op
         cdef Facts message_facts, op_facts
         cdef int64_t message_size = 0, op_size, message_words = 0, op_words = 0, seconds
-        cdef uint8_t body[MAX_OFFSET_DIGITS + 2]
+        cdef uint8_t body[NUMBER_BYTES + 2]
         cdef QueueTail queue = None
         self.describe_op(&op, said, is_commit, offset, body, now)
         op_size = record_bytes(&op, False)
@@ -655,15 +497,15 @@ cdef class FastTransactions:
         message.topic = <const uint8_t*><const char*>topic.name
         message.topic_length = len(topic.name)
         message.queue_id = queue_id
-        message.flag = read_int32(half + 16)
+        message.flag = get32(half + 16)
         message.sys_flag = (layout.sys_flag & ~TRANSACTION_BITS) | COMMIT
-        message.born_timestamp = read_int64(half + 40)
+        message.born_timestamp = get64(half + 40)
         message.born_host = half + 48
         message.born_host_length = HOST_BYTES
         message.store_host = half + layout.store_host
         message.store_host_length = HOST_BYTES
-        message.reconsume_times = read_int32(half + layout.store_host + HOST_BYTES)
-        message.prepared_transaction_offset = read_int64(half + 28)
+        message.reconsume_times = get32(half + layout.store_host + HOST_BYTES)
+        message.prepared_transaction_offset = get64(half + 28)
         message.body = half + layout.body
         message.body_length = layout.body_length
         message.properties = self.properties
@@ -693,81 +535,12 @@ cdef class FastTransactions:
         op.properties_length = target - self.op_properties
         return 0
 
-    # Answers
-
-    cdef int answer(self, Request* request, Answers answers, Figures* figures) except -1:
-        cdef Out out = self.out
-        cdef Py_ssize_t start = out.size
-        out.reserve(1024 + len(self.id_start) + (0 if figures == NULL else figures.unique.size))
-        out.size += 8                    # length and header word, filled in below
-        if request.is_json:
-            self.answer_json(request, answers, figures)
-        else:
-            self.answer_binary(request, answers, figures)
-        out.set_u32(start, <uint32_t>(out.size - start - 4))
-        out.set_u32(start + 4, <uint32_t>(out.size - start - 8) | (0 if request.is_json else 1 << 24))
-        return 0
-
-    cdef void answer_json(self, Request* request, Answers answers, Figures* figures) noexcept:
-        cdef Out out = self.out
-        cdef Py_ssize_t index
-        cdef int figure
-        for index in range(len(answers.json_order)):
-            out.put_bytes(<bytes>answers.json_pieces[index])
-            figure = answers.json_order[index]
-            if figure == OPAQUE:
-                out.put_decimal(request.opaque)
-            elif figure == MESSAGE_ID:
-                self.put_id(figures.physical_offset)
-            elif figure == QUEUE_ID:
-                out.put_decimal(figures.queue_id)
-            elif figure == QUEUE_OFFSET:
-                out.put_decimal(figures.queue_offset)
-            else:
-                out.put(figures.unique.data, figures.unique.size)
-        out.put_bytes(<bytes>answers.json_pieces[len(answers.json_order)])
-
-    cdef void answer_binary(self, Request* request, Answers answers, Figures* figures) noexcept:
-        cdef Out out = self.out
-        cdef Py_ssize_t ext
-        out.put_bytes(answers.binary_start)
-        out.put_u32(<uint32_t>request.opaque)
-        out.put_u32(1)                   # flag: an answer
-        out.put_u32(0)                   # no remark
-        ext = out.size
-        out.size += 4
-        out.put_bytes(answers.binary_entries)
-        if figures != NULL:
-            out.put(b"\x00\x05msgId", 7)
-            out.put_u32(<uint32_t>(len(self.id_start) + 16))
-            self.put_id(figures.physical_offset)
-            out.put_number_entry(b"queueId", 7, figures.queue_id)
-            out.put_number_entry(b"queueOffset", 11, figures.queue_offset)
-            out.put(b"\x00\x0dtransactionId", 15)
-            out.put_u32(<uint32_t>figures.unique.size)
-            out.put(figures.unique.data, figures.unique.size)
-        out.set_u32(ext, <uint32_t>(out.size - ext - 4))
-
-    cdef void put_id(self, int64_t physical) noexcept:
-        cdef Out out = self.out
-        cdef int digit
-        out.put_bytes(self.id_start)
-        for digit in range(16):
-            out.data[out.size + digit] = HEX[(physical >> (60 - 4 * digit)) & 15]
-        out.size += 16
-
     # Counts
 
-    def take_halves(self):
-        """How many half messages were written since the last call, and how many bytes they have."""
-        cdef Written taken = self.halves
-        self.halves.messages = self.halves.size = 0
-        return taken.messages, taken.size
-
     def take_answered(self):
-        """How many ends were answered since the last call, and how many were taken without an answer."""
-        taken = self.answered_ends, self.oneway_ends
-        self.answered_ends = self.oneway_ends = 0
+        """Since the last call: half messages and their bytes, ends that were answered, ends that wanted no answer."""
+        taken = self.halves.messages, self.halves.size, self.answered_ends, self.oneway_ends
+        self.halves.messages = self.halves.size = self.answered_ends = self.oneway_ends = 0
         return taken
 
     def take_published(self):
@@ -809,28 +582,6 @@ cdef class FastTransactions:
                 kept.append(topic)
         self.touched = kept
         return 0
-
-
-cdef inline uint8_t* put(uint8_t* at, const void* data, Py_ssize_t size) noexcept nogil:
-    memcpy(at, data, size)
-    return at + size
-
-
-cdef inline uint8_t* put_number(uint8_t* at, int64_t value) noexcept nogil:
-    """A number that is not negative, as text."""
-    cdef uint8_t digits[MAX_OFFSET_DIGITS]
-    cdef int count = 0
-    while True:
-        digits[count] = <uint8_t>(48 + value % 10)
-        count += 1
-        value = value // 10
-        if value == 0:
-            break
-    while count:
-        count -= 1
-        at[0] = digits[count]
-        at += 1
-    return at
 
 
 cdef inline bint has_room(QueueTail queue) noexcept:

@@ -33,7 +33,6 @@ else:
     _fasttransaction = native.load("arrowmq.broker._fasttransaction")
 
 FastTransactions = _fasttransaction.FastTransactions
-Answers = _fasttransaction.Answers
 
 _SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
 
@@ -127,21 +126,22 @@ def _count(broker: Broker, short: FastTransactions) -> None:
     """Give the statistics what the short way has counted. It answers in the pass that read a request, so the time of
     that is below the first bound."""
     stats, times = broker.stats, broker.answer_times
-    messages, size = short.take_halves()
+    messages, size, *ends_by_result = short.take_answered()
     if messages:
         stats.put(HALF_TOPIC, HALF_QUEUE, messages, size, TRANSACTION)
         times.add(Answered(RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, SUCCESS), 0, messages)
     for topic, queue_id, count, published in short.take_published():
         stats.put(topic, queue_id, count, published, TRANSACTION)
-    for result, ends in zip((SUCCESS, ONEWAY), short.take_answered(), strict=True):
+    for result, ends in zip((SUCCESS, ONEWAY), ends_by_result, strict=True):
         if ends:
             times.add(Answered(RequestCode.END_TRANSACTION, ResponseCode.SUCCESS, False, result), 0, ends)
 
 
-def _answers(code: int, fixed: dict[str, str], figures: tuple[str, ...]) -> Answers:
+def _answers(code: int, fixed: dict[str, str], figures: tuple[str, ...]) -> tuple[list[bytes], list[int], bytes, bytes]:
+    """An answer of the general path's encoder cut at its figures, and the entries of a binary one that never change."""
     pieces, order, binary_start = answer_pieces(code, fixed, figures)
     entries = b"".join(
         len(name).to_bytes(2, "big") + name.encode() + len(value).to_bytes(4, "big") + value.encode()
         for name, value in fixed.items()
     )
-    return Answers(pieces, order, binary_start, entries)
+    return pieces, order, binary_start, entries
