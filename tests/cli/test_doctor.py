@@ -14,7 +14,7 @@ import pytest
 
 from arrowmq import sync
 from arrowmq.server import Node, build_node
-from arrowmq.sync import LoopThread
+from arrowmq.sync.loop_thread import LoopThread
 from arrowmq.testing import BrokerThread
 from arrowmq.wire.codes import RequestCode
 
@@ -83,17 +83,17 @@ def test_a_cluster_that_is_well_gets_no_findings(doctor: Doctor) -> None:
 # -- addresses
 
 
-def test_nobody_at_the_address(closed_port: int) -> None:
+def test_nobody_at_the_address_is_found(closed_port: int) -> None:
     code, found = Doctor(f"127.0.0.1:{closed_port}").examine()
     assert (3, {"namesrv-refused"}) == (code, set(found))
     assert "arrowmq server" in found["namesrv-refused"]["advice"]
 
 
-def test_a_name_that_does_not_resolve() -> None:
+def test_a_name_that_does_not_resolve_is_found() -> None:
     assert (3, {"namesrv-name"}) == ((seen := Doctor("no-such-host.invalid:9876").examine())[0], set(seen[1]))
 
 
-def test_a_port_that_speaks_something_else() -> None:
+def test_a_port_that_speaks_something_else_is_found() -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
         server.settimeout(30)
 
@@ -109,7 +109,7 @@ def test_a_port_that_speaks_something_else() -> None:
     assert (3, {"namesrv-silent"}) == (code, set(found))
 
 
-def test_a_brokers_port_taken_for_the_name_servers(patient: BrokerThread) -> None:
+def test_a_brokers_port_taken_for_the_name_servers_is_found(patient: BrokerThread) -> None:
     code, found = Doctor(patient.broker_address).examine()
     assert (3, {"namesrv-broker"}) == (code, set(found))
     assert "9876" in found["namesrv-broker"]["advice"]
@@ -120,20 +120,20 @@ def test_one_of_two_name_servers_is_down_and_the_rest_is_looked_at(patient: Brok
     assert (1, {"namesrv-refused"}) == (code, set(found))
 
 
-def test_name_servers_that_know_different_brokers(patient: BrokerThread, tmp_path: Path) -> None:
+def test_name_servers_that_know_different_brokers_are_found(patient: BrokerThread, tmp_path: Path) -> None:
     with running(tmp_path, {}, namesrv_port=0) as other:
         code, found = Doctor(f"{patient.namesrv};{other.namesrv_address}").examine()
     assert (1, {"namesrvs-differ"}) == (code, set(found))
     assert "does not know broker broker-a" in found["namesrvs-differ"]["what"]
 
 
-def test_a_name_server_without_brokers(tmp_path: Path) -> None:
+def test_a_name_server_without_brokers_is_found(tmp_path: Path) -> None:
     with running(tmp_path, {}, namesrv_port=0) as node:
         assert {"no-broker"} == Doctor(node.namesrv_address).names()
         assert {"no-broker", "route-no-broker"} == Doctor(node.namesrv_address).names("--topic", "orders")
 
 
-def test_a_broker_that_advertises_where_it_is_not(tmp_path: Path) -> None:
+def test_a_broker_that_advertises_where_it_is_not_is_found(tmp_path: Path) -> None:
     settings = {"brokerIP1": "127.0.0.77", "brokerName": "lost"}
     with running(tmp_path, settings, namesrv_port=0, broker_port=0) as node:
         code, found = Doctor(node.namesrv_address).examine()
@@ -148,20 +148,20 @@ def test_a_broker_that_advertises_where_it_is_not(tmp_path: Path) -> None:
 # -- brokers
 
 
-def test_a_broker_that_takes_no_messages(doctor: Doctor) -> None:
+def test_a_broker_that_takes_no_messages_is_found(doctor: Doctor) -> None:
     doctor.command("broker", "config", "set", "broker-a", "brokerPermission=4")
     code, found = doctor.examine()
     assert (1, {"broker-no-write"}) == (code, set(found))
 
 
-def test_a_clock_that_is_an_hour_ahead(doctor: Doctor, patient: BrokerThread) -> None:
+def test_a_clock_that_is_an_hour_ahead_is_found(doctor: Doctor, patient: BrokerThread) -> None:
     patient.advance(3600)
     code, found = doctor.examine()
     assert (1, {"clock-skew"}) == (code, set(found))
     assert "60 min ahead" in found["clock-skew"]["what"]
 
 
-def test_a_store_directory_that_is_none(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_store_directory_that_is_none_is_found(doctor: Doctor, tmp_path: Path) -> None:
     assert {"directory"} == doctor.names("--dir", str(tmp_path / "missing"))
     (tmp_path / "file").touch()
     assert {"directory"} == doctor.names("--dir", str(tmp_path / "file"))
@@ -196,7 +196,7 @@ def test_no_route_because_the_name_server_was_not_told(doctor: Doctor) -> None:
     assert {"route-not-registered"} == doctor.names("--topic", "orders")
 
 
-def test_a_topic_that_may_not_be_written(doctor: Doctor) -> None:
+def test_a_topic_that_may_not_be_written_is_found(doctor: Doctor) -> None:
     doctor.command("topic", "create", "orders", "--perm", "r")
     _, found = doctor.examine()
     assert {"topic-perm"} == set(found)
@@ -210,14 +210,14 @@ def test_a_question_about_one_topic_is_not_answered_with_another(doctor: Doctor)
     assert {"topic-perm"} == doctor.names("--topic", "broken")
 
 
-def test_write_queues_that_nobody_reads(doctor: Doctor) -> None:
+def test_write_queues_that_nobody_reads_are_found(doctor: Doctor) -> None:
     doctor.command("topic", "create", "orders", "--write-queues", "8", "--read-queues", "2")
     _, found = doctor.examine()
     assert {"queues-unread"} == set(found)
     assert "the last 6 are never consumed" in found["queues-unread"]["what"]
 
 
-def test_write_permission_wiped_at_the_name_server(doctor: Doctor) -> None:
+def test_write_permission_wiped_at_the_name_server_is_found(doctor: Doctor) -> None:
     doctor.command("topic", "create", "orders")
     with sync.Admin(doctor.command.namesrv) as admin:
         admin.set_write_permission("broker-a", is_writable=False)
@@ -226,7 +226,7 @@ def test_write_permission_wiped_at_the_name_server(doctor: Doctor) -> None:
         assert set() == doctor.names()
 
 
-def test_a_topic_on_one_of_two_brokers(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_topic_on_one_of_two_brokers_is_found(doctor: Doctor, tmp_path: Path) -> None:
     settings = {"brokerName": "broker-b", "namesrvAddr": doctor.command.namesrv}
     with running(tmp_path, settings, broker_port=0):
         doctor.command("topic", "create", "orders", "--broker", "broker-a")
@@ -238,7 +238,7 @@ def test_a_topic_on_one_of_two_brokers(doctor: Doctor, tmp_path: Path) -> None:
 # -- groups
 
 
-def test_members_that_subscribe_differently(doctor: Doctor) -> None:
+def test_members_that_subscribe_differently_are_found(doctor: Doctor) -> None:
     doctor.command("topic", "create", "orders", "--queues", "2")
     with (
         sync.Consumer(doctor.command.namesrv, group="g", topic="orders", tags="a"),
@@ -249,7 +249,7 @@ def test_members_that_subscribe_differently(doctor: Doctor) -> None:
     assert "subscribe to orders differently" in found["subscriptions-differ"]["what"]
 
 
-def test_a_queue_that_is_stuck_in_a_consumer(doctor: Doctor) -> None:
+def test_a_queue_that_is_stuck_in_a_consumer_is_found(doctor: Doctor) -> None:
     doctor.command("topic", "create", "orders", "--queues", "1")
     doctor.command("message", "send", "orders", "x")
     entered, done = threading.Event(), threading.Event()
@@ -267,7 +267,7 @@ def test_a_queue_that_is_stuck_in_a_consumer(doctor: Doctor) -> None:
     assert "offset 0" in found["queue-stuck"]["what"]
 
 
-def test_messages_that_nobody_consumes_and_dead_letters(doctor: Doctor) -> None:
+def test_messages_that_nobody_consumes_and_dead_letters_are_found(doctor: Doctor) -> None:
     doctor.command("topic", "create", "orders", "--queues", "1")
     doctor.command("message", "send", "orders", "--lines", "one")
     doctor.command("message", "send", "orders", "--lines", "two")
@@ -279,12 +279,12 @@ def test_messages_that_nobody_consumes_and_dead_letters(doctor: Doctor) -> None:
     assert "1 dead letter," in found["dead-letters"]["what"]
 
 
-def test_a_group_that_may_not_consume(doctor: Doctor) -> None:
+def test_a_group_that_may_not_consume_is_found(doctor: Doctor) -> None:
     doctor.command("group", "create", "g", "--no-consume")
     assert {"group-disabled"} == doctor.names()
 
 
-def test_an_offset_beyond_the_end(doctor: Doctor) -> None:
+def test_an_offset_beyond_the_end_is_found(doctor: Doctor) -> None:
     doctor.command("topic", "create", "orders", "--queues", "1")
     doctor.command("group", "create", "g")
     with sync.Admin(doctor.command.namesrv) as admin:

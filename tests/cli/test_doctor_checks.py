@@ -70,26 +70,26 @@ def test_what_a_broker_tells_of_itself_is_judged(key: str, value: str, name: str
     assert {name} == set(found(facts))
 
 
-def test_a_broker_that_advertises_the_loopback_to_other_machines() -> None:
+def test_a_broker_that_advertises_the_loopback_to_other_machines_is_found() -> None:
     facts = healthy()
     facts.namesrvs[0].address = "10.0.0.5:9876"
     assert {"loopback-advertised"} == set(found(facts))
 
 
-def test_slaves_without_a_master() -> None:
+def test_slaves_without_a_master_are_found() -> None:
     facts = healthy()
     facts.brokers[0].broker_id = 1
     assert {"no-master"} == set(found(facts))
 
 
-def test_brokers_of_different_versions() -> None:
+def test_brokers_of_different_versions_are_found() -> None:
     facts = healthy()
     facts.brokers[0].runtime["brokerVersionDesc"] = "V5_3_3"
     facts.brokers.append(BrokerFacts("broker-b", "East", 0, "127.0.0.1:1", runtime={"brokerVersionDesc": "V4_9_8"}))
     assert {"versions-differ"} == set(found(facts))
 
 
-def test_messages_that_were_deleted_before_a_group_got_there() -> None:
+def test_messages_that_were_deleted_before_a_group_got_there_are_found() -> None:
     facts = healthy()
     facts.topics = [TopicFacts("orders", TopicRouteData(), {QUEUE: TopicOffset(min_offset=100, max_offset=200)})]
     progress = OffsetWrapper(broker_offset=200, consumer_offset=40)
@@ -99,7 +99,7 @@ def test_messages_that_were_deleted_before_a_group_got_there() -> None:
     assert "missed 60 messages of orders" in found(facts)["messages-missed"].what
 
 
-def test_a_queue_that_no_member_holds_and_a_member_without_queues() -> None:
+def test_a_queue_that_no_member_holds_and_a_member_without_queues_are_found() -> None:
     facts = healthy()
     held = MessageQueue("orders", "broker-a", 1)
     busy = MemberFacts("busy", subscriptions={"orders": "*"}, held={held: Held(0, 0)})
@@ -117,7 +117,7 @@ def test_a_queue_that_moves_is_not_stuck() -> None:
     assert {"queue-stuck"} == set(found(facts))
 
 
-def test_a_machine_that_is_too_small() -> None:
+def test_a_machine_that_is_too_small_is_found() -> None:
     facts = healthy()
     facts.machine = MachineFacts(
         memory_limit_bytes=128 << 20, open_files_hard=1024, max_map_count=1000, is_native=False, directory_free_bytes=1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from arrowmq.server import build_node
-from arrowmq.sync import LoopThread
+from arrowmq.sync.loop_thread import LoopThread
 
 from .conftest import Command
 

@@ -11,6 +11,11 @@ import arrowmq
 import arrowmq.sync
 
 
+def threads() -> set[threading.Thread]:
+    """Those of clients: the broker of these tests lives in this process and starts its own when it needs them."""
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("arrowmq-store")}
+
+
 def test_a_script_sends_and_consumes(cluster: str, topic: str, group: str) -> None:
     with arrowmq.sync.Producer(cluster) as producer:
         receipt = producer.send(topic, b"one", tag="t", keys=["k"])
@@ -94,11 +99,11 @@ def test_lite_pull_polls(cluster: str, topic: str, group: str) -> None:
 
 
 def test_nothing_of_a_client_is_left_after_it(cluster: str, topic: str) -> None:
-    before = set(threading.enumerate())
+    before = threads()
     for _ in range(3):
         with arrowmq.sync.Producer(cluster) as producer:
             producer.send(topic, b"x")
-    assert set() == set(threading.enumerate()) - before
+    assert set() == threads() - before
 
 
 def test_several_threads_share_a_producer(cluster: str, topic: str) -> None:
@@ -116,18 +121,30 @@ def test_several_threads_share_a_producer(cluster: str, topic: str) -> None:
 
 
 def test_a_start_that_fails_leaves_no_thread() -> None:
-    before = set(threading.enumerate())
+    before = threads()
     with pytest.raises(arrowmq.NamesrvUnreachable):
         arrowmq.sync.Producer("127.0.0.1:1", start_timeout_s=0.5).start()
     with pytest.raises(TypeError, match="unknown option"):
         arrowmq.sync.Producer("127.0.0.1:1", no_such_option=True)
-    assert set() == set(threading.enumerate()) - before
+    assert set() == threads() - before
 
 
-@pytest.mark.parametrize("name", ["Producer", "Consumer", "PushConsumer", "LitePullConsumer"])
+@pytest.mark.parametrize("name", ["Admin", "Producer", "Consumer", "PushConsumer", "LitePullConsumer"])
 def test_the_twins_have_the_same_calls(name: str) -> None:
     def public(kind: type) -> set[str]:
         return {member for member, value in inspect.getmembers(kind) if not member.startswith("_") and callable(value)}
 
     only_inside = {"acknowledge", "send_back", "consume_directly", "send_half", "offsets", "pause", "resume"}
     assert set() == public(getattr(arrowmq, name)) - public(getattr(arrowmq.sync, name)) - only_inside
+
+
+@pytest.mark.parametrize("name", ["Admin", "Producer", "Consumer", "PushConsumer", "LitePullConsumer"])
+def test_help_shows_the_arguments_of_the_asyncio_client(name: str) -> None:
+    assert inspect.signature(getattr(arrowmq, name)) == inspect.signature(getattr(arrowmq.sync, name))
+
+
+def test_an_admin_reads_a_topic_without_an_event_loop(cluster: str, topic: str) -> None:
+    with arrowmq.sync.Producer(cluster) as producer, arrowmq.sync.Admin(cluster) as admin:
+        for n in range(3):
+            producer.send(topic, b"%d" % n)
+        assert {b"0", b"1", b"2"} == {message.body for message in admin.read(topic)}

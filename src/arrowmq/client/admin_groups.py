@@ -31,7 +31,7 @@ _ASK_CLIENT_TIMEOUT_S = 12.0
 
 class GroupAdmin(ClusterAdmin):
     async def create_group(
-        self, group: str, *, cluster: str | None = None, broker: str | None = None, **settings: bool | int | str
+        self, /, group: str, *, cluster: str | None = None, broker: str | None = None, **settings: bool | int | str
     ) -> SubscriptionGroupConfig:
         """Create the group, or change it. `settings` are those of SubscriptionGroupConfig: retry_max_times=3, say."""
         names.check_group(group)

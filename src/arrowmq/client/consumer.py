@@ -36,10 +36,9 @@ class Consumer(GroupConsumer):
         tags: str = "*",
         sql: str | None = None,
         auto_ack: bool = False,
-        message_type: type[ReceivedMessage] = ReceivedMessage,
         **options: Unpack[ConsumeOptions],
     ) -> None:
-        super().__init__(namesrv, group, topic, tags, sql, message_type, options)
+        super().__init__(namesrv, group, topic, tags, sql, options)
         self._auto_ack = auto_ack
         self._last: ReceivedMessage | None = None
 

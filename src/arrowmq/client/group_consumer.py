@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from arrowmq.client import names
 from arrowmq.client.allocation import Averagely, Strategy
@@ -85,6 +85,9 @@ def divided(options: ConsumeOptions) -> tuple[ConsumeRules, ConnectOptions]:
 
 
 class GroupConsumer:
+    #: What messages are handed out as.
+    _message_type: ClassVar[type[ReceivedMessage]] = ReceivedMessage
+
     def __init__(
         self,
         namesrv: str | Sequence[str] | None,
@@ -92,7 +95,6 @@ class GroupConsumer:
         topic: str | Sequence[str],
         tags: str,
         sql: str | None,
-        message_type: type[ReceivedMessage],
         given: ConsumeOptions,
     ) -> None:
         names.check_group(group)
@@ -114,7 +116,7 @@ class GroupConsumer:
             strategy=rules.strategy,
             flow=rules.flow,
             pulling=rules.pulling,
-            message_type=message_type,
+            message_type=self._message_type,
             commit_interval_s=rules.commit_interval_s,
         )
         self._member = GroupMember(self._session, membership, self._offset_store(), self._inbox, self)

@@ -62,7 +62,6 @@ class LitePullConsumer:
         poll_timeout_s: float = 5.0,
         strategy: Strategy | None = None,
         flow: FlowControl | None = None,
-        message_type: type[ReceivedMessage] = ReceivedMessage,
         **connect: Unpack[ConnectOptions],
     ) -> None:
         names.check_group(group)
@@ -80,7 +79,6 @@ class LitePullConsumer:
             strategy=strategy or Averagely(),
             flow=flow or FlowControl(),
             pulling=Pulling(batch_size=batch_size, suspend_s=20.0, timeout_s=30.0, is_lite=True),
-            message_type=message_type,
             commit_interval_s=max(1.0, auto_commit_interval_s),
         )
         self._member = _LiteMember(self._session, membership, self._lists, auto_commit)

@@ -61,7 +61,6 @@ class PushConsumer(GroupConsumer):
         batch_size: int = 1,
         message_timeout_s: float | None = None,
         close_timeout_s: float = 30.0,
-        message_type: type[ReceivedMessage] = ReceivedMessage,
         **options: Unpack[ConsumeOptions],
     ) -> None:
         if not callable(handler):
@@ -70,7 +69,7 @@ class PushConsumer(GroupConsumer):
             raise InvalidUse("concurrency and batch_size are at least 1")
         if options.get("orderly") and batch_size > 1:
             raise InvalidUse("consuming in order goes message by message: batch_size must be 1")
-        super().__init__(namesrv, group, topic, tags, sql, message_type, options)
+        super().__init__(namesrv, group, topic, tags, sql, options)
         self._handler = handler
         self._is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - objects whose __call__ is async

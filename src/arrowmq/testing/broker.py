@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from arrowmq.server import Node, build_node
-from arrowmq.sync import LoopThread
+from arrowmq.sync.loop_thread import LoopThread
 from arrowmq.testing.leap_clock import LeapClock
 
 _NEVER_MS = str(100 * 365 * 86_400 * 1000)
