@@ -83,7 +83,7 @@ def test_a_latin_1_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
     assert read_properties(path) == {"name": "café"}
 
 
-def test_settings_of_the_command_line() -> None:
+def test_a_setting_of_the_command_line_ends_its_key_at_the_first_equals_sign() -> None:
     assert parse_settings(["a=1", "storePathRootDir=/x=y"]) == {"a": "1", "storePathRootDir": "/x=y"}
 
 

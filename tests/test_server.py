@@ -90,7 +90,10 @@ async def test_a_taken_vip_port_is_no_reason_not_to_start(tmp_path: Path) -> Non
         other.listen()
         node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=port)
         await node.start()
-        await node.stop()
+        try:
+            assert (await ask(node.broker_address, RequestCode.GET_BROKER_CONFIG)).code == 0
+        finally:
+            await node.stop()
 
 
 async def test_a_taken_port_is_named_and_what_had_started_is_stopped(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.record import Record, decode_records
+from waiting import until
 
 SMALL_FILES = {
     "brokerIP1": "127.0.0.1",
@@ -147,11 +148,7 @@ class Node:
         await self.broker.stop()
         await self.server.close()
 
-    @staticmethod
-    async def eventually(condition: Callable[[], object]) -> None:
-        """Lets the loop run until something holds; the test's own time-out ends it if it never does."""
-        while not condition():  # noqa: ASYNC110 - there is no event to wait on: any state of the broker may be asked for
-            await asyncio.sleep(0)
+    eventually = staticmethod(until)
 
     async def crash(self) -> None:
         """The broker ends as by kill -9, its files as they are now, the abort file among them; then it starts again."""

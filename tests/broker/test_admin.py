@@ -92,7 +92,7 @@ async def test_statistics_cover_a_minute_an_hour_and_a_day(node: Any) -> None:
     assert (unknown.code, unknown.remark) == (ResponseCode.SYSTEM_ERROR, "The stats <NO> <orders> not exist")
 
 
-async def test_progress_of_a_topic_and_of_a_group(node: Any) -> None:
+async def test_tools_are_told_the_progress_of_a_topic_and_of_a_group(node: Any) -> None:
     for _ in range(5):
         await node.client.send("orders")
     await node.client.pull("orders", 3, sysFlag=5, commitOffset=3)
@@ -112,7 +112,7 @@ async def test_progress_of_a_topic_and_of_a_group(node: Any) -> None:
     assert missing.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_who_consumes_what(node: Any) -> None:
+async def test_tools_are_told_who_consumes_what(node: Any) -> None:
     await node.client.send("orders")
     node.broker.offsets.commit("Past", "orders", 0, 1)
     await node.client.heartbeat("c1", group="Now", topics={"orders": "a || b"})
@@ -137,7 +137,7 @@ async def test_entries_of_a_consume_queue_with_a_groups_filter(node: Any) -> Non
     assert wrong.code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_time_span_of_consumption(node: Any) -> None:
+async def test_tools_are_told_how_far_back_a_group_consumes(node: Any) -> None:
     for _ in range(3):
         await node.client.send("orders")
         await node.clock.advance(10)

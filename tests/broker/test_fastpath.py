@@ -286,9 +286,7 @@ async def test_under_sync_flush_the_short_way_answers_the_same_once_the_disk_has
 
 
 def native_is_there() -> bool:
-    from arrowmq.broker.fastpath import _fastsend as _fastpath
-
-    return native.is_native(_fastpath)
+    return native.is_native(native.load("arrowmq.broker._fastsend"))
 
 
 async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_path: Path) -> None:

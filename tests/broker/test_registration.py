@@ -31,9 +31,12 @@ async def route(node: Any, server: NameServer, topic: str) -> dict[str, Any] | N
     return dict(fastjson.loads(answer.body)) if answer.code == ResponseCode.SUCCESS else None
 
 
-async def has_route(node: Any, server: NameServer, topic: str) -> None:
-    while await route(node, server, topic) is None:
-        pass
+async def queues_in_route(node: Any, server: NameServer, topic: str) -> int:
+    """How many queues the route of a topic has to write to, as soon as there is a route."""
+    found: dict[str, Any] | None = None
+    while found is None:
+        found = await route(node, server, topic)
+    return int(found["queueDatas"][0]["writeQueueNums"])
 
 
 @pytest.fixture
@@ -64,8 +67,7 @@ async def test_a_new_topic_is_in_the_routes_at_once(make_node: Any, servers: lis
     await node.client.ask(
         RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     )
-    for server in servers:
-        await has_route(node, server, "orders")
+    assert [1, 1] == [await queues_in_route(node, server, "orders") for server in servers]
 
 
 async def test_a_topic_made_by_a_message_is_in_the_routes_when_the_sender_is_answered(
@@ -86,8 +88,7 @@ async def test_a_name_server_that_was_away_is_told_everything_when_it_is_back(ma
     await node.client.send("orders")
     second = await name_server(tmp_path / "n1", port)
     await node.clock.advance(31)
-    await has_route(node, second, "orders")
-    await has_route(node, second, "TBW102")
+    assert (4, 8) == (await queues_in_route(node, second, "orders"), await queues_in_route(node, second, "TBW102"))
     await node.stop()
     await second.stop()
     await node.start()

@@ -85,6 +85,8 @@ async def test_a_oneway_send_is_stored_and_not_answered(node: Any) -> None:
         node.address, Command.request(RequestCode.SEND_MESSAGE, header, b"quiet", oneway=True)
     )
     await node.eventually(lambda: node.broker.store.max_offset("orders", 0) == 1)
+    (record,) = node.client.records(await node.client.pull("orders"))
+    assert record.body == b"quiet"
 
 
 async def test_the_receipt_of_a_pop_does_not_come_in_with_a_message(node: Any) -> None:

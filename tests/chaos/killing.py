@@ -22,6 +22,7 @@ from arrowmq.remoting.errors import RemotingError
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.record import Record, decode_records
+from waiting import pause
 
 FIRST_SEED = int(os.environ.get("ARROWMQ_SEED", "1"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("ARROWMQ_SEEDS", "1")))
@@ -132,11 +133,6 @@ class BrokerProcess:
         return [record.body for record in await self.records(topic, queue_id)]
 
 
-async def pause() -> None:
-    """Between two looks at what other processes do: nothing here could wake us."""
-    await asyncio.sleep(0.02)
-
-
 async def insistently(deed: Callable[[], Awaitable[Any]]) -> Any:
     """A deed again and again until the broker is there and does it, as a program that must not lose anything does."""
     while True:
@@ -144,12 +140,3 @@ async def insistently(deed: Callable[[], Awaitable[Any]]) -> Any:
             return await deed()
         except (ArrowMQError, RemotingError):
             await pause()
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Waits for something that the consumers of this process bring about; the test's time-out ends it otherwise."""
-    while True:
-        held = condition()
-        if await held if isinstance(held, Awaitable) else held:
-            return
-        await pause()

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killing import ALERT, BrokerProcess, insistently, pause, until
+from killing import ALERT, BrokerProcess, insistently
 
 import arrowmq
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.ids import parse_offset_message_id
+from waiting import pause, until
 
 pytestmark = pytest.mark.timeout(170)
 TOPIC, QUEUES = "orders", 4

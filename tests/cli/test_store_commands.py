@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
+import golden_stores
 import pytest
 from click.testing import CliRunner, Result
+from writing import SMALL, bodies, numbered, opened
 
 from arrowmq.cli.store import store_group
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
-import golden_stores
-from writing import SMALL, bodies, numbered, opened
 
 SEGMENT = "00000000000000000000"
 

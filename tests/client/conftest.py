@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -18,21 +18,6 @@ from arrowmq.testing import BrokerThread
 from arrowmq.testing.plugin import arrowmq_broker, arrowmq_settings
 
 __all__ = ["arrowmq_broker", "arrowmq_settings"]
-
-
-Until = Callable[..., Awaitable[None]]
-
-
-@pytest.fixture
-def until() -> Until:
-    """Waits for something that other tasks or servers bring about: `await until(lambda: seen)`."""
-
-    async def wait(condition: Callable[[], object], timeout_s: float = 30) -> None:
-        async with asyncio.timeout(timeout_s):
-            while not condition():  # noqa: ASYNC110 - nobody tells us
-                await asyncio.sleep(0.005)
-
-    return wait
 
 
 @pytest.fixture(scope="session")

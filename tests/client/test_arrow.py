@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import arrowmq
-from arrowmq.client.arrow import SCHEMA, _from_chunk, _from_rows, record_batch
+from arrowmq.client.arrow import SCHEMA, from_chunk, from_rows, record_batch
 from arrowmq.client.chunks import Chunk
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.wire.message import MessageQueue
@@ -57,7 +57,7 @@ def test_columns_and_rows_are_the_same_batch(
         )
     chunk = chunk_of(records)
     assert 100 == chunk.queue_offset
-    columns, rows = _from_chunk(chunk), _from_rows(chunk.messages())
+    columns, rows = from_chunk(chunk), from_rows(chunk.messages())
     assert SCHEMA == columns.schema
     columns.validate(full=True)
     assert rows.to_pylist() == columns.to_pylist()

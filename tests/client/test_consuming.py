@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
 
 import arrowmq
 from arrowmq.wire.message import MessageQueue
+from waiting import until
 
 
 async def send_numbers(cluster: str, topic: str, count: int, **details: object) -> list[arrowmq.SendReceipt]:
@@ -137,9 +137,7 @@ async def test_a_wrong_sql_expression_fails_the_start(cluster: str, topic: str, 
         await consumer.start()
 
 
-async def test_a_group_can_begin_at_a_time(
-    cluster: str, topic: str, group: str, until: Callable[..., Awaitable[None]], is_version_4: bool
-) -> None:
+async def test_a_group_can_begin_at_a_time(cluster: str, topic: str, group: str, is_version_4: bool) -> None:
     async with arrowmq.Admin(cluster) as admin:
         await admin.create_topic(topic, queues=1)
         await send_numbers(cluster, topic, 3)
@@ -157,7 +155,7 @@ async def test_a_group_can_begin_at_a_time(
 
 
 async def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
-    cluster: str, topic: str, group: str, until: Callable[..., Awaitable[None]]
+    cluster: str, topic: str, group: str
 ) -> None:
     async with arrowmq.Admin(cluster) as admin:
         await admin.create_topic(topic, queues=4)
@@ -171,7 +169,9 @@ async def test_two_members_share_the_queues_and_one_takes_over_when_the_other_le
         await until(lambda: len(first.assignment) == 4)
 
 
-async def test_several_topics_and_a_later_subscription(cluster: str, topic: str, group: str) -> None:
+async def test_a_consumer_takes_several_topics_and_subscribes_to_more_later(
+    cluster: str, topic: str, group: str
+) -> None:
     for name in ("a", "b", "c"):
         await send_numbers(cluster, f"{topic}{name}", 1)
     async with arrowmq.Consumer(

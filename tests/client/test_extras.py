@@ -9,7 +9,6 @@ import hmac
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,6 @@ import arrowmq
 from arrowmq.client.credentials import Credentials
 from arrowmq.client.names import Namespace
 from arrowmq.wire.frame import Command
-
-Until = Callable[..., Awaitable[None]]
 
 
 async def test_every_broadcasting_member_gets_everything_and_remembers_where_it_was(
@@ -85,7 +82,7 @@ async def test_messages_come_as_arrow_batches(cluster: str, topic: str, group: s
     assert all(each.num_rows <= 8 for each in tables)
 
 
-async def test_a_trace_tells_who_sent_and_who_consumed(cluster: str, topic: str, group: str, until: Until) -> None:
+async def test_a_trace_tells_who_sent_and_who_consumed(cluster: str, topic: str, group: str) -> None:
     async with arrowmq.Admin(cluster) as admin:
         trace_topic = f"trace_{topic}"
         await admin.create_topic(trace_topic, queues=1)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 import arrowmq
+from waiting import until
 
-Until = Callable[..., Awaitable[None]]
 
-
-async def test_a_handler_gets_every_message_once(cluster: str, topic: str, group: str, until: Until) -> None:
+async def test_a_handler_gets_every_message_once(cluster: str, topic: str, group: str) -> None:
     seen: list[bytes] = []
 
     async def handle(message: arrowmq.ReceivedMessage) -> None:
@@ -31,7 +29,7 @@ async def test_a_handler_gets_every_message_once(cluster: str, topic: str, group
     assert 50 == len(seen)
 
 
-async def test_a_plain_function_runs_in_a_thread(cluster: str, topic: str, group: str, until: Until) -> None:
+async def test_a_plain_function_runs_in_a_thread(cluster: str, topic: str, group: str) -> None:
     threads: list[str] = []
 
     def handle(message: arrowmq.ReceivedMessage) -> None:
@@ -47,7 +45,7 @@ async def test_a_plain_function_runs_in_a_thread(cluster: str, topic: str, group
 
 
 async def test_a_handler_that_fails_gets_the_message_again(
-    cluster: str, topic: str, group: str, until: Until, caplog: pytest.LogCaptureFixture
+    cluster: str, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whichever way it fails: by an exception, by its result, by hanging, or by asking for a delay of its own."""
     caplog.set_level(logging.CRITICAL, "arrowmq.client")
@@ -80,7 +78,7 @@ async def test_a_handler_that_fails_gets_the_message_again(
 
 
 async def test_order_holds_while_one_message_fails(
-    cluster: str, topic: str, group: str, until: Until, caplog: pytest.LogCaptureFixture
+    cluster: str, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "arrowmq.client")
     seen: dict[int, list[int]] = {}
@@ -103,7 +101,7 @@ async def test_order_holds_while_one_message_fails(
 
 
 async def test_a_message_that_always_fails_in_order_becomes_a_dead_letter(
-    cluster: str, topic: str, group: str, until: Until, caplog: pytest.LogCaptureFixture
+    cluster: str, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "arrowmq.client")
     seen: list[bytes] = []
@@ -125,7 +123,7 @@ async def test_a_message_that_always_fails_in_order_becomes_a_dead_letter(
     assert [b"0", b"0", b"0", b"1", b"2"] == seen
 
 
-async def test_batches_go_to_the_handler_as_lists(cluster: str, topic: str, group: str, until: Until) -> None:
+async def test_batches_go_to_the_handler_as_lists(cluster: str, topic: str, group: str) -> None:
     sizes: list[int] = []
 
     async def handle(messages: list[arrowmq.ReceivedMessage]) -> None:
@@ -162,9 +160,7 @@ async def test_close_waits_for_running_handlers_and_commits_them(cluster: str, t
         assert 0 == sum((await admin.lag(group, topic)).values())
 
 
-async def test_a_broker_can_ask_a_member_to_consume_one_message(
-    cluster: str, topic: str, group: str, until: Until
-) -> None:
+async def test_a_broker_can_ask_a_member_to_consume_one_message(cluster: str, topic: str, group: str) -> None:
     seen: list[bytes] = []
 
     async def handle(message: arrowmq.ReceivedMessage) -> None:
@@ -184,9 +180,7 @@ async def test_a_broker_can_ask_a_member_to_consume_one_message(
     assert "test_a_broker_can_ask" in (info.jstack or "") or "File" in (info.jstack or "")
 
 
-async def test_the_trace_context_of_a_message_is_current_in_its_handler(
-    cluster: str, topic: str, group: str, until: Until
-) -> None:
+async def test_the_trace_context_of_a_message_is_current_in_its_handler(cluster: str, topic: str, group: str) -> None:
     from arrowmq.client import tracing
 
     seen: list[tracing.TraceParent | None] = []
@@ -221,7 +215,7 @@ async def test_senseless_options_are_refused(cluster: str, options: dict[str, ob
 
 
 async def test_a_plain_handler_over_its_time_keeps_its_thread_and_no_message_times_out_unseen(
-    cluster: str, topic: str, group: str, until: Until, caplog: pytest.LogCaptureFixture
+    cluster: str, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the only thread hanging, the other messages wait: they are neither given back nor run in more threads."""
     let_go = threading.Event()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from inside import NOTHING, faults_of, session_of, under_way
 
 import arrowmq
 from arrowmq.testing import BrokerThread
@@ -30,7 +31,7 @@ async def producer(cluster: str, topic: str) -> AsyncIterator[Counted]:
         await producer.send(topic, b"the topic exists now")
         producer.general = 0
         yield producer
-        assert (0, 0) == (producer._in_flight.count, len(producer._session.flights))
+        assert NOTHING == under_way(producer)
 
 
 async def test_plain_messages_take_it_with_everything_that_belongs_to_them(
@@ -85,8 +86,7 @@ async def test_a_suspected_broker_is_left_to_the_general_way_until_it_has_answer
     producer: Counted, topic: str
 ) -> None:
     (queue, *_) = await producer.queues(topic)
-    assert producer._sender.faults is not None
-    producer._sender.faults.failed(queue.broker_name, is_reachable=True)
+    faults_of(producer).failed(queue.broker_name, is_reachable=True)
     await producer.send(topic, b"by the general way")
     assert 1 == producer.general
     await producer.send(topic, b"and by the short one again")
@@ -95,9 +95,9 @@ async def test_a_suspected_broker_is_left_to_the_general_way_until_it_has_answer
 
 async def test_a_lost_connection_is_made_again_and_the_way_is_open_again(producer: Counted, topic: str) -> None:
     (queue, *_) = await producer.queues(topic)
-    address = producer._session.routes[topic].master(queue.broker_name)
+    address = session_of(producer).routes[topic].master(queue.broker_name)
     assert address is not None
-    producer._session.remoting.disconnect(address)
+    session_of(producer).remoting.disconnect(address)
     ids = {(await producer.send(topic, b"%d" % n)).msg_id for n in range(4)}
     assert 4 == len(ids)
     assert producer.general <= 1
@@ -108,7 +108,7 @@ async def test_a_changed_route_closes_the_way_until_a_message_went_the_general_o
 ) -> None:
     async with arrowmq.Admin(cluster) as admin:
         await admin.create_topic(topic, queues=16)
-    await producer._session.refresh_route(topic)
+    await session_of(producer).refresh_route(topic)
     receipts = [await producer.send(topic, b"x") for _ in range(16)]
     assert set(range(16)) == {each.queue_id for each in receipts}
     assert 1 == producer.general
@@ -149,7 +149,7 @@ async def test_an_answer_in_another_form_than_its_request_is_taken(arrowmq_broke
     address = "{}:{}".format(*relay.sockets[0].getsockname()[:2])
     async with Counted(arrowmq_broker.namesrv) as producer:
         await producer.send(topic, b"the topic is made")
-        route = await producer._session.refresh_route(topic)
+        route = await session_of(producer).refresh_route(topic)
         assert route is not None
         for by_id in route.addresses.values():
             by_id.update(dict.fromkeys(by_id, address))  # type: ignore[attr-defined]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
+from inside import decisions_of
 
 import arrowmq
 from arrowmq.client.transactions import Decisions
@@ -98,9 +98,7 @@ async def test_a_transaction_of_a_dead_process_is_decided_by_the_checker_of_anot
     assert {b"good", b"bad"} == set(asked)
 
 
-async def test_a_lost_commit_is_mended_by_the_check(
-    arrowmq_broker: object, topic: str, group: str, until: Callable[..., Awaitable[None]]
-) -> None:
+async def test_a_lost_commit_is_mended_by_the_check(arrowmq_broker: object, topic: str, group: str) -> None:
     from arrowmq.testing import BrokerThread
 
     assert isinstance(arrowmq_broker, BrokerThread)
@@ -112,7 +110,7 @@ async def test_a_lost_commit_is_mended_by_the_check(
         transaction = producer.transaction(topic, b"decided")
         await transaction.__aenter__()
         # The decision is made, but the word of it never reaches the broker.
-        producer._transactions.decisions.set(transaction.msg_id, arrowmq.TransactionState.COMMIT)
+        decisions_of(producer).set(transaction.msg_id, arrowmq.TransactionState.COMMIT)
         received = asyncio.create_task(anext(consumer))  # type: ignore[arg-type]
         await arrowmq_broker.advance_until(received.done, step=31)
         message = received.result()

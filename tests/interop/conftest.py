@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-# Last, so that no other folder's tests find our conftest when they mean their own.
-sys.path.append(str(Path(__file__).resolve().parent))
-
 from oracle import hands
 from oracle.hand import Hand, HandOf
 from oracle.scene import Scene

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
+import metered
 import pytest
 from oracle.process import free_port
 from oracle.target import CONFIG, Target
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "metrics"))
-
-import metered
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,18 +13,11 @@ from oracle.target import Target
 
 import arrowmq
 import arrowmq.sync
+from waiting import block_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 READERS = ("java-5.5-json", "java-5.5-binary", "java-4.9-json", "go")
-
-
-def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
-    """Waits for what other processes bring about."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def received(cluster: Target, topic: str, count: int, **options: Any) -> list[arrowmq.ReceivedMessage]:
@@ -95,7 +87,7 @@ def test_two_python_and_two_java_members_share_a_group_like_four(
         python = [
             stack.enter_context(arrowmq.sync.Consumer(cluster.namesrv, group=group, topic=topic)) for _ in range(2)
         ]
-        until(lambda: [2, 2] == [len(each.assignment) for each in python])
+        block_until(lambda: [2, 2] == [len(each.assignment) for each in python])
         held = [set(each.holds(2)) for each in java]
         ours = [{queue.queue_id for queue in each.assignment} for each in python]
         assert [2, 2, 2, 2] == [len(each) for each in (*held, *ours)]
@@ -104,11 +96,11 @@ def test_two_python_and_two_java_members_share_a_group_like_four(
         assert set(range(8)) == theirs | ours[0] | ours[1]
 
         java[0].stop()
-        until(lambda: sum(len(each.assignment) for each in python) >= 5)
+        block_until(lambda: sum(len(each.assignment) for each in python) >= 5)
         killed.kill()
-        until(lambda: sum(len(each.assignment) for each in python) == 8)
+        block_until(lambda: sum(len(each.assignment) for each in python) == 8)
         python[0].close()
-        until(lambda: len(python[1].assignment) == 8)
+        block_until(lambda: len(python[1].assignment) == 8)
 
 
 @pytest.mark.parametrize("flavour", ["java-5.5-json", "go"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,6 +20,7 @@ from oracle.target import Target
 
 import arrowmq
 import arrowmq.sync
+from waiting import block_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -314,7 +315,7 @@ def test_a_request_of_another_client_is_answered_by_python(
     with arrowmq.sync.PushConsumer(
         cluster.namesrv, group=scene.name("python"), topic=topic, handler=handle, consume_from="first"
     ) as consumer:
-        _until(lambda: consumer.assignment)
+        block_until(lambda: consumer.assignment)
         reply = hand.do("request", producer=asking.name, topic=topic, body="вопрос", timeout=20000)
     assert "answer to вопрос" == reply
 
@@ -339,10 +340,3 @@ def test_python_reads_the_compression_of_clients_that_know_one(
     scene.producer(hand_of(flavour)).send(topic, [{"body": body}])
     (message,) = consumed(cluster, scene, topic, 1)
     assert body == message.body.decode()
-
-
-def _until(condition: Callable[[], object], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

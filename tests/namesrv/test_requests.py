@@ -24,6 +24,7 @@ from arrowmq.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSeri
 from arrowmq.wire.checksum import crc32
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frame import Command
+from waiting import until
 
 Ask = Callable[..., Awaitable[Command]]
 A = "10.0.0.1:10911"
@@ -97,11 +98,6 @@ async def open_house(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Ho
     yield start
     for house in houses:
         await house.stop()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0)
 
 
 async def test_a_route_is_compact_standard_json(open_house: Any) -> None:
@@ -209,7 +205,7 @@ async def test_data_versions_are_told(open_house: Any) -> None:
     assert (answer.ext, answer.body) == ({"changed": "false"}, version)
 
 
-async def test_lists_of_topics(open_house: Any) -> None:
+async def test_topics_are_listed_by_cluster_and_by_kind(open_house: Any) -> None:
     house = await open_house()
     await house.register("broker-a", A, "1", "22", "333", "4444")  # a topic's sys flag is its length modulo 4
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from arrowmq.remoting.endpoint import Limits
 from arrowmq.remoting.handlers import LATER, Answer, Call, handles
 from arrowmq.remoting.outbox import HAND_OVER_BYTES
 from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from waiting import until
 
 ECHO, HOLD, LARGE = 10, 11, 12
 LARGE_BYTES = 300_000
@@ -45,11 +45,6 @@ class Service:
 
     def _release(self) -> None:
         self.released += 1
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0)
 
 
 async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from arrowmq.remoting.deadlines import Deadlines
 from arrowmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from arrowmq.remoting.handlers import LATER, Answer, Call, handles
 from arrowmq.wire.frame import Command
+from waiting import until
 
 ECHO, HOLD, CALL_BACK = 10, 11, 12
 
@@ -40,11 +40,6 @@ class Service:
         return Answer(answer.code, body=answer.body, remark=f"opaque {answer.opaque}")
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0)
-
-
 async def test_requests_to_one_address_share_one_connection_made_once(start_server: Any, client: Any) -> None:
     server, address = await start_server(Service())
     answers = await asyncio.gather(
@@ -54,7 +49,7 @@ async def test_requests_to_one_address_share_one_connection_made_once(start_serv
     assert len(server.connections) == 1
 
 
-async def test_nothing_listens(client: RemotingClient) -> None:
+async def test_an_address_where_nothing_listens_is_named(client: RemotingClient) -> None:
     with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1: nothing listens there") as caught:
         await client.invoke("127.0.0.1:1", Command.request(ECHO), 3)
     assert caught.value.address == "127.0.0.1:1"

@@ -28,4 +28,4 @@ def test_what_it_remembers_is_bounded() -> None:
     failures = FailureLog(lambda: 0.0)
     for number in range(10 * REMEMBERED):
         failures.report(f"code {number}", "10.0.0.1:5000", OSError())
-    assert len(failures._last) <= REMEMBERED
+    assert failures.remembered <= REMEMBERED

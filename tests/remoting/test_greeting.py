@@ -172,7 +172,7 @@ async def test_a_client_may_insist_on_a_known_certificate(start_server: Any, cer
     await client.close()
 
 
-async def test_tls_behind_a_proxy(start_server: Any, certificate: Path) -> None:
+async def test_a_proxy_may_announce_a_client_that_speaks_tls(start_server: Any, certificate: Path) -> None:
     _, address = await start_server(Service(), tls=server_tls(tls_settings(certificate)))
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import mmap
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from arrowmq.remoting.handlers import LATER, Answer, Call, HandlerTable, Refused
 from arrowmq.wire.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from arrowmq.wire.frame import SERIALIZE_ROCKETMQ, Command, FrameSplitter, encode_frame
 from arrowmq.wire.headers.declare import Header
+from waiting import until
 
 ECHO, WAIT, SLOW, FAIL, REFUSE, PIECES, WRONG, UNWRITABLE = 10, 11, 12, 13, 14, 15, 17, 18
 
@@ -69,12 +69,6 @@ class Service:
 
     def _release(self) -> None:
         self.released += 1
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until the condition holds; the test's own time-out is the bound."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0)
 
 
 async def exchange(address: str, data: bytes, count: int) -> list[Command]:

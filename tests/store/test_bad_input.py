@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from disks import FullDisk
 from writing import SMALL, bodies, message, numbered, opened
 
 from arrowmq.store import MessageStore, PutStatus, StoreDamaged, StoreLocked, StoreUnwritable
@@ -144,30 +145,6 @@ def test_a_read_only_directory_is_refused_and_nothing_changes(small_mount: Path 
     with pytest.raises(StoreUnwritable, match="cannot be written"):
         MessageStore(root / "new", SMALL, disk=None if small_mount else ReadOnlyDisk()).open()
     assert before == fingerprint(root)
-
-
-class FullDisk(Disk):
-    """A disk with so many bytes of room."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-
-    def _take(self, path: Path, length: int) -> None:
-        if length > self.room:
-            raise self.explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path)
-        self.room -= length
-
-    def create(self, path: Path, size: int, allocated: int, *, written: bool = False) -> None:
-        self._take(path, allocated)
-        super().create(path, size, allocated, written=written)
-
-    def allocate(self, path: Path, offset: int, length: int) -> None:
-        self._take(path, length)
-        super().allocate(path, offset, length)
-
-    def fill(self, path: Path, offset: int, length: int) -> None:
-        self._take(path, length)
-        super().fill(path, offset, length)
 
 
 def fill(store: MessageStore, count: int) -> tuple[int, str]:

@@ -8,10 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from test_bad_input import FullDisk
+from disks import FullDisk
 from writing import SMALL, bodies, message, opened
 
 from arrowmq.store import StoreConfig
+from arrowmq.store.cold import ColdReader
 from arrowmq.store.consumequeue import PAGE_BYTES
 from arrowmq.store.disk import Disk
 from arrowmq.store.mapped_queues import MappedQueues, allowed_mappings
@@ -171,7 +172,7 @@ def test_a_cold_reader_in_its_thread_does_not_change_what_is_mapped(tmp_path: Pa
         store.put(message(b"%d" % number))
     for queue in store.consume_queues:
         queue.let_go()
-    reading = threading.Thread(target=store._cold._read, args=("orders", 0, 0, 32, 1 << 20))
+    reading = threading.Thread(target=ColdReader(store).read, args=("orders", 0, 0, 32, 1 << 20))
     reading.start()
     reading.join()
     assert 0 == len(store.consume_queues.mapped)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from arrowmq.clock import VirtualClock
 from arrowmq.store import GetStatus, MessageStore, PutStatus
 from arrowmq.store.disk import Disk, DiskUsage
 from arrowmq.store.retention import DiskVerdict, count_deletable, is_delete_hour, judge_disk
+from waiting import until
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_757_419_200_000
@@ -35,7 +35,7 @@ def used(percent: int) -> DiskUsage:
         (91, DiskVerdict(True, True, True)),
     ],
 )
-def test_the_three_ratios_of_disk_use(percent: int, verdict: DiskVerdict) -> None:
+def test_each_ratio_of_disk_use_adds_to_the_verdict(percent: int, verdict: DiskVerdict) -> None:
     assert verdict == judge_disk(SMALL, used(percent))
 
 
@@ -45,7 +45,7 @@ def test_use_is_rounded_up_and_ratios_are_kept_in_their_bounds() -> None:
     assert not judge_disk(replace(SMALL, disk_max_used_space_ratio=1), used(10)).deletes_expired
 
 
-def test_the_hours_of_deletion() -> None:
+def test_files_are_deleted_at_the_hours_that_are_set() -> None:
     assert is_delete_hour(SMALL, 4)
     assert not is_delete_hour(SMALL, 5)
     assert is_delete_hour(replace(SMALL, delete_when="01;13"), 13)
@@ -88,7 +88,7 @@ def test_a_manual_request_deletes_what_expired_and_queues_and_index_follow(
 ) -> None:
     store, _, clock = filled
     assert 0 == store.retention.run_once()
-    clock._now_s += 73 * 3600
+    clock.skip(73 * 3600)
     assert 0 == store.retention.run_once()
     indexes = len(store.index.files)
     store.retention.ask_now()
@@ -166,14 +166,8 @@ async def test_old_files_are_unlinked_by_a_thread_while_the_loop_only_forgets_th
     before = len(list((tmp_path / "commitlog").iterdir()))
     assert before > 3
     store.start(asyncio.get_running_loop())
-    await wait_until(lambda: len(store.commit_log.segments) == 2)
+    await until(lambda: len(store.commit_log.segments) == 2)
     await asyncio.to_thread(store.retention.stop)
     assert {"arrowmq-store-retention"} == set(unlinked)
     store.close()
     assert 2 == len(list((tmp_path / "commitlog").iterdir()))
-
-
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    """The loop turns until it is so; a test that waits for ever is ended by its time limit."""
-    while not is_so():  # noqa: ASYNC110
-        await asyncio.sleep(0)

@@ -87,7 +87,7 @@ async def test_clients_stay_connected_over_a_leap_of_years(arrowmq_broker: Broke
         assert 1 == len((await admin.consumers("g")).connection_set)
 
 
-async def test_a_broker_in_the_test_s_own_loop() -> None:
+async def test_a_broker_runs_in_the_tests_own_loop() -> None:
     async with LocalBroker() as broker, arrowmq.Producer(broker.namesrv) as producer:
         receipt = await producer.send("t", b"x")
         await broker.restart()

@@ -44,19 +44,19 @@ def record_batch(held: Sequence[Delivered]) -> pyarrow.RecordBatch:
             rows.append(each)
             continue
         if rows:
-            batches.append(_from_rows(rows))
+            batches.append(from_rows(rows))
             rows = []
         assert isinstance(each, Chunk)
-        batches.append(_from_chunk(each))
+        batches.append(from_chunk(each))
     if rows or not batches:
-        batches.append(_from_rows(rows))
+        batches.append(from_rows(rows))
     if len(batches) == 1:
         return batches[0]
     table = pyarrow.Table.from_batches(batches, SCHEMA).combine_chunks()
     return table.to_batches()[0]
 
 
-def _from_rows(messages: Sequence[ReceivedMessage]) -> pyarrow.RecordBatch:
+def from_rows(messages: Sequence[ReceivedMessage]) -> pyarrow.RecordBatch:
     columns = [
         [message.topic for message in messages],
         [message.broker_name for message in messages],
@@ -75,10 +75,10 @@ def _from_rows(messages: Sequence[ReceivedMessage]) -> pyarrow.RecordBatch:
     return pyarrow.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _from_chunk(chunk: Chunk) -> pyarrow.RecordBatch:
+def from_chunk(chunk: Chunk) -> pyarrow.RecordBatch:
     columns = decode_columns(chunk.body)
     if any(flags & INNER_BATCH == INNER_BATCH for flags in array("i", columns.sys_flag)):
-        return _from_rows(chunk.messages())
+        return from_rows(chunk.messages())
     count = columns.row_count
     arrays = [
         _text(columns.topic, count),

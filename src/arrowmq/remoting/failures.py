@@ -21,6 +21,11 @@ class FailureLog:
         self._monotonic = monotonic
         self._last: dict[tuple[str, type[Exception]], tuple[float, int]] = {}
 
+    @property
+    def remembered(self) -> int:
+        """How many kinds of failures."""
+        return len(self._last)
+
     def report(self, request: str, peer: str, error: Exception) -> None:
         key = (request, type(error))
         now = self._monotonic()

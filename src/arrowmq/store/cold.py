@@ -69,10 +69,11 @@ class ColdReader:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="arrowmq-store-cold-read")
         await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._read, topic, queue_id, offset, max_count, max_bytes
+            self._thread, self.read, topic, queue_id, offset, max_count, max_bytes
         )
 
-    def _read(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> None:
+    def read(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> None:
+        """What `warm` does in its thread. Maps nothing: the maps belong to the loop."""
         queue = self._store.consume_queues.find(topic, queue_id)
         if queue is None:
             return
