@@ -67,6 +67,12 @@ async def test_a_test_of_the_page_passes(code: str, arrowmq_broker: BrokerThread
         await result
 
 
+def test_the_example_of_the_readme_runs(arrowmq_broker: BrokerThread, capsys: pytest.CaptureFixture[str]) -> None:
+    code = next(match["code"] for match in BLOCK.finditer((PAGES.parents[1] / "README.md").read_text()))
+    exec(code.replace("localhost:9876", arrowmq_broker.namesrv), {})
+    assert "orders created b'hello'" in capsys.readouterr().out
+
+
 def test_every_page_is_in_the_list() -> None:
     listed = set(re.findall(r"\]\((\w+)\.md\)", (PAGES / "README.md").read_text()))
     assert {page.stem for page in PAGES.glob("*.md")} - {"README"} == listed
