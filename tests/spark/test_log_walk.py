@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arrowmq.spark.log_walk import Damage, find_record, walk
+from arrowmq.spark.schema import message_schema
+from arrowmq.spark.store_scan import MOST_SAID, ScanOptions, StoreReader
 from arrowmq.wire.record import Record, encode_record, record_bounds
 
 PATH = "commitlog/0"
@@ -136,3 +138,20 @@ def test_both_twins_trust_the_same_records(seed: int, at: int, noise: bytes, sto
     twin = native.load("arrowmq.spark._soundness")
     for start in (0, at % len(data)):
         assert plain.sound_run(bytes(spoilt), start, stop, base) == twin.sound_run(bytes(spoilt), start, stop, base)
+
+
+def test_a_task_that_meets_much_damage_logs_a_few_places_and_their_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, positions = segment(61)
+    turned = bytearray(data)
+    for position in positions[1::2]:
+        turned[position + 1] ^= 1  # its length
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(turned)
+    reader = StoreReader(ScanOptions.parse({"path": str(tmp_path)}), message_schema(["topic", "queueOffset"]))
+    rows = sum(batch.num_rows for item in reader.partitions() for batch in reader.read(item))
+    said = [record.getMessage() for record in caplog.records]
+    assert 31 == rows
+    assert MOST_SAID + 1 == len(said)
+    assert said[-1].endswith("20 more; table=damage lists them")

@@ -43,6 +43,7 @@ from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.record import record_bounds
 
 log = logging.getLogger("arrowmq.spark.store")
+MOST_SAID = 10  # damaged places that one task logs
 SPLIT_BYTES = 128 * 1024 * 1024
 SPLIT_ENTRIES = 250_000
 
@@ -236,8 +237,10 @@ class StoreReader(DataSourceReader):
         else:
             return  # Spark asks for one empty partition where none was planned
         yield from batches
-        for damage in damages:
+        for damage in damages[:MOST_SAID]:
             log.warning("%s", damage)
+        if len(damages) > MOST_SAID:
+            log.warning("%s: %d more; table=damage lists them", damages[-1].path, len(damages) - MOST_SAID)
 
     def _builder(self, broker_name: str | None) -> BatchBuilder:
         keep = None

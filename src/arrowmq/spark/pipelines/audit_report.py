@@ -17,22 +17,26 @@ def audit_report(result: Audited, stores: list[str]) -> Report:
     lost = sum(row.holes + row.others for row in result.differences)
     page.numbers(
         [
+            ("the verdict", "sound" if result.is_sound else "not sound", not result.is_sound),
             ("records verified", f"{result.messages:,}", False),
             ("stored size", size_text(result.bytes), False),
             ("topic" if len(result.topics) == 1 else "topics", f"{len(result.topics):,}", False),
             ("damaged records", f"{result.damage_count:,}", bool(result.damage_count)),
             ("gaps in queues", f"{result.gap_count:,}", bool(result.gap_count)),
-            ("differences of copies", f"{lost:,}", bool(lost)),
+            ("copy differences", f"{lost:,}", bool(lost)),
             ("ids sent twice", f"{result.duplicate_count:,}", False),
         ]
     )
+    if not result.is_sound:
+        _faults(page, result)  # what somebody has to look at comes first
     page.heading("Records by time of storing")
     page.bars(by_time({row.moment: row.messages for row in result.times}), "records")
     page.heading("Hot topics, by stored size")
     page.ranking([(row.topic, row.bytes, size_text(row.bytes)) for row in result.topics[:12]])
     _stores(page, result)
     _topics(page, result)
-    _faults(page, result)
+    if result.is_sound:
+        _faults(page, result)
     return page
 
 

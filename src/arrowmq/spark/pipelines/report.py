@@ -23,7 +23,7 @@ STYLE = """
   --accent: #2f6fdb; --warm: #c26d14; --bad: #c23030; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e7ebf0; --soft: #9aa6b5; --line: #333d49; --back: #14181d;
   --card: #1c222a; --accent: #6aa0ff; --warm: #f0a65c; --bad: #ff7373; } }
-body { margin: 0 auto; max-width: 960px; padding: 32px 24px 64px; background: var(--back); color: var(--ink);
+body { margin: 0 auto; max-width: 1040px; padding: 32px 24px 64px; background: var(--back); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 10px; }
 .about { color: var(--soft); margin: 0 0 24px; overflow-wrap: anywhere; }
@@ -34,7 +34,7 @@ h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 10
 .tile.bad b { color: var(--bad); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; vertical-align: top; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); }
+th, td { text-align: left; vertical-align: top; padding: 6px 16px 6px 0; border-bottom: 1px solid var(--line); }
 th:last-child, td:last-child { padding-right: 0; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; } .n { text-align: right; white-space: nowrap; }
 td { min-width: 5em; max-width: 28em; overflow-wrap: anywhere; } td:first-child { min-width: 10em; }
