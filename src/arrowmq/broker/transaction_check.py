@@ -3,13 +3,15 @@
 A round goes through the half queue from the first open one. Each that is old enough is renewed at the end of the queue
 with its count of checks raised, and some live member of its producer group is asked; which one does not matter, because
 any member must be able to answer for the group. A half message that was asked about transactionCheckMax times, or is
-older than the files are kept, is parked in TRANS_CHECK_MAX_TIME_TOPIC, where an administrator can revive it.
+older than the files are kept, is parked in TRANS_CHECK_MAX_TIME_TOPIC, where an administrator can revive it. A round
+asks about so many at most, the oldest first; the others wait for the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
@@ -30,7 +32,10 @@ from arrowmq.wire.record import Record, encode_record
 log = logging.getLogger(__name__)
 
 LONGEST_ROUND_MS = 60_000
-CHECKS_A_TURN = 32
+CHECKS_A_TURN = 16
+# Each of them writes the half message anew: more at a time would hold up the messages of others. A batch of Spark has
+# hundreds of thousands open, and ends them without being asked.
+CHECKS_A_ROUND = 2000
 
 
 class TransactionChecks:
@@ -55,6 +60,7 @@ class TransactionChecks:
         self.rounds = 0
         self.asked = 0
         self.parked = 0
+        self._unasked: Counter[str] = Counter()
         background.every("check open transactions", config.transaction_check_interval / 1000, self.round)
 
     async def round(self) -> None:
@@ -63,11 +69,12 @@ class TransactionChecks:
             return
         transactions = self.transactions
         began_ms = self.clock.now_ms()
+        transactions.mark()
         end = self.store.max_offset(HALF_TOPIC, HALF_QUEUE)
         offset = transactions.next_open(transactions.done_before)
         steps = 0
         try:
-            while offset < end and self.clock.now_ms() - began_ms < LONGEST_ROUND_MS:
+            while offset < end and steps < CHECKS_A_ROUND and self.clock.now_ms() - began_ms < LONGEST_ROUND_MS:
                 if not self._step(offset, began_ms):
                     break
                 transactions.done_up_to(offset + 1)
@@ -78,12 +85,16 @@ class TransactionChecks:
         except NotStored as refused:
             log.warning("checks of transactions wait: %s", refused)
         transactions.done_up_to(min(offset, end))
+        for group, count in self._unasked.items():
+            log.warning("nobody of producer group[%s] is there to be asked about %d half messages", group, count)
+        self._unasked.clear()
         await transactions.persist_progress()
         self.rounds += 1
 
     async def stop(self) -> None:
         """Notes how far everything is done with, so that the next start has less to read."""
         transactions = self.transactions
+        transactions.mark()
         end = self.store.max_offset(HALF_TOPIC, HALF_QUEUE)
         transactions.done_up_to(min(transactions.next_open(transactions.done_before), end))
         await transactions.persist_progress()
@@ -128,7 +139,7 @@ class TransactionChecks:
         group = half.properties.get(keys.PGROUP, "")
         member = self.clients.available_producer(group)
         if member is None:
-            log.warning("nobody of producer group[%s] is there to be asked about %s", group, transaction_id(half))
+            self._unasked[group] += 1
             return
         header = CheckTransactionState(
             topic=HALF_TOPIC,

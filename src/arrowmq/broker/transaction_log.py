@@ -17,6 +17,7 @@ end that is repeated after any time, and across restarts, recognisable by a look
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
@@ -39,6 +40,8 @@ OP_TAG = "d"
 TRAN_END = "TRAN_END"
 OPS_A_READ = 256
 INCARNATIONS = 64
+MARKS = 64
+RENEWALS = 20_000
 
 
 class End(Enum):
@@ -82,6 +85,12 @@ class TransactionLog:
         self._op_offset = 0
         # The half messages that ended, as offsets in their queue; below its floor all of them are done with.
         self.ended = OffsetSet()
+        # Ends of the op queue and of the half queue at some moments: op records below the one name half messages below
+        # the other.
+        self._marks: deque[tuple[int, int]] = deque()
+        # Where half messages that were renewed lately stand now. The index knows it too, but under SYNC_FLUSH only once
+        # it is on disk, and an end may come before that.
+        self._renewed: dict[int, int] = {}
         # Op records that could not be written: nothing else is ended before they are.
         self._owed: list[tuple[int, End, str | None]] = []
         self.on_end: Callable[[Record], None] | None = None
@@ -101,6 +110,7 @@ class TransactionLog:
             offset = entries[-1].queue_offset + 1
         if not was_clean:
             self._repair()
+        self.mark()
 
     def _clamp(self, topic: str, committed: int | None) -> int:
         lowest, highest = self.store.min_offset(topic, HALF_QUEUE), self.store.max_offset(topic, HALF_QUEUE)
@@ -184,6 +194,10 @@ class TransactionLog:
 
     def newest(self, half: Record) -> Record:
         """The last renewal of a half message, or itself."""
+        place = self._renewed.get(half.queue_offset) if half.topic == HALF_TOPIC else None
+        renewal = None if place is None else self.half_at(place)
+        if renewal is not None:
+            return self.newest(renewal)
         found = [each for each in self._indexed(HALF_TOPIC, half) if each.physical_offset >= half.physical_offset]
         return max(found, key=lambda each: each.physical_offset, default=half)
 
@@ -245,6 +259,9 @@ class TransactionLog:
         """Puts an open half message to the end of the half queue, and gives it as it stands there."""
         renewal = self._follow(half, HALF_TOPIC, {**half.properties, keys.TRANSACTION_CHECK_TIMES: str(checks)})
         self.end(half, End.RENEWED)
+        self._renewed[half.queue_offset] = renewal.physical_offset
+        if len(self._renewed) > RENEWALS:
+            del self._renewed[next(iter(self._renewed))]
         return renewal
 
     def park(self, half: Record) -> None:
@@ -299,11 +316,17 @@ class TransactionLog:
                 self.offsets.commit(TRANSACTION_GROUP, topic, HALF_QUEUE, offset)
 
     def _passed_ops(self) -> int:
-        """The first op record that still names a half message ahead."""
+        """Up to where op records name only half messages that are done with; by marks, because a broker that ends a
+        million transactions cannot read them all again."""
         offset = self._op_offset
-        while entries := self.store.entries(OP_HALF_TOPIC, HALF_QUEUE, offset, OPS_A_READ):
-            for entry in entries:
-                if any(named >= self.done_before for named in self._named_by(entry.physical_offset)):
-                    return entry.queue_offset
-            offset = entries[-1].queue_offset + 1
+        while self._marks and self._marks[0][1] <= self.done_before:
+            offset = self._marks.popleft()[0]
         return offset
+
+    def mark(self) -> None:
+        """Notes where both queues end now: when all half messages before that are done with, so are the op records."""
+        # The op queue first: the half message of an op record that is seen is seen, too.
+        ops = self.store.max_offset(OP_HALF_TOPIC, HALF_QUEUE)
+        self._marks.append((ops, self.store.max_offset(HALF_TOPIC, HALF_QUEUE)))
+        if len(self._marks) > MARKS:
+            del self._marks[1]  # one less is no harm: the next start reads more
