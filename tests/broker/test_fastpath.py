@@ -374,7 +374,9 @@ async def test_what_went_the_short_way_is_counted_like_any_message(tmp_path: Pat
             for name, items in broker.stats.items.items()
             for key, item in items.items()
         }
-        totals.append((broker.stats.puts.total, broker.stats.gets_found.total, found))
+        sizes = {of: (each.counts, each.total, each.largest) for of, each in broker.stats.sizes.items()}
+        answers = {of: times.count for of, times in broker.answer_times.times.items()}
+        totals.append((broker.stats.puts.total, broker.stats.gets_found.total, found, sizes, answers))
         await server.close()
         await broker.stop()
     assert totals[0] == totals[1]

@@ -1,4 +1,4 @@
-# Answers of success, for the short way of transactions.
+# Answers of success, for the short ways of sends and transactions.
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -17,7 +17,9 @@ cdef struct Figures:
     int32_t queue_id
     int64_t queue_offset
     int64_t physical_offset
-    Text unique
+    const int64_t* sizes      # of the messages of a batch, which lie behind each other; NULL of one
+    int count
+    Text unique               # without one of its own a batch has no transaction id either
 
 
 # Writes the answer to a request; `figures` may be NULL. `id_start` begins an offset message id.

@@ -25,7 +25,7 @@ cdef class Answers:
 
 cdef int write_answer(Out out, Answers answers, Request* request, const Figures* figures, bytes id_start) except -1:
     cdef Py_ssize_t start = out.size
-    out.reserve(1024 + len(id_start) + (0 if figures == NULL else figures.unique.size))
+    out.reserve(1024 + (0 if figures == NULL else figures.count * (len(id_start) + 17) + figures.unique.size))
     out.size += 8                    # length and header word, filled in below
     if request.is_json:
         write_json(out, answers, request, figures, id_start)
@@ -45,7 +45,7 @@ cdef void write_json(Out out, Answers answers, Request* request, const Figures* 
         if figure == OPAQUE:
             out.put_decimal(request.opaque)
         elif figure == MESSAGE_ID:
-            put_id(out, id_start, figures.physical_offset)
+            put_ids(out, id_start, figures)
         elif figure == QUEUE_ID:
             out.put_decimal(figures.queue_id)
         elif figure == QUEUE_OFFSET:
@@ -66,19 +66,28 @@ cdef void write_binary(Out out, Answers answers, Request* request, const Figures
     out.put_bytes(answers.binary_entries)
     if figures != NULL:
         out.put(b"\x00\x05msgId", 7)
-        out.put_u32(<uint32_t>(len(id_start) + 16))
-        put_id(out, id_start, figures.physical_offset)
+        out.put_u32(<uint32_t>(figures.count * (len(id_start) + 17) - 1))
+        put_ids(out, id_start, figures)
         out.put_number_entry(b"queueId", 7, figures.queue_id)
         out.put_number_entry(b"queueOffset", 11, figures.queue_offset)
-        out.put(b"\x00\x0dtransactionId", 15)
-        out.put_u32(<uint32_t>figures.unique.size)
-        out.put(figures.unique.data, figures.unique.size)
+        if figures.unique.size:
+            out.put(b"\x00\x0dtransactionId", 15)
+            out.put_u32(<uint32_t>figures.unique.size)
+            out.put(figures.unique.data, figures.unique.size)
     out.set_u32(ext, <uint32_t>(out.size - ext - 4))
 
 
-cdef void put_id(Out out, bytes id_start, int64_t physical) noexcept:
-    cdef int digit
-    out.put_bytes(id_start)
-    for digit in range(16):
-        out.data[out.size + digit] = HEX[(physical >> (60 - 4 * digit)) & 15]
-    out.size += 16
+cdef void put_ids(Out out, bytes id_start, const Figures* figures) noexcept:
+    """Offset message ids, joined by commas."""
+    cdef int64_t physical = figures.physical_offset
+    cdef int number, digit
+    for number in range(figures.count):
+        if number:
+            out.data[out.size] = c","
+            out.size += 1
+        out.put_bytes(id_start)
+        for digit in range(16):
+            out.data[out.size + digit] = HEX[(physical >> (60 - 4 * digit)) & 15]
+        out.size += 16
+        if figures.sizes != NULL:
+            physical += figures.sizes[number]

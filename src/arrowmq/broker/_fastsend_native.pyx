@@ -12,11 +12,14 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from arrowmq.broker._answers_native cimport Answers, Figures, write_answer
+from arrowmq.broker._ordinary cimport is_unusual_name, is_word
 from arrowmq.broker._request_native cimport (
-    ONEWAY, PULL, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_is, text_to_int, u16, u32
+    ONEWAY, PULL, SEND_BATCH, SEND_V2, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_is,
+    text_to_int, u16, u32
 )
 from arrowmq.store._tail_native cimport (
     Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
@@ -31,36 +34,9 @@ cdef enum:
     MAX_PROPERTIES = 32767
 
 
-cdef bint is_unusual_name(Text name) noexcept nogil:
-    """Names by which the general path bends a message, or that it sets itself. The first letter sorts most out."""
-    cdef const uint8_t* at = name.data
-    if name.size < 4:
-        return text_is(name, b"TTL", 3)
-    if at[0] == c"T":
-        return not text_is(name, b"TAGS", 4) and (
-            memcmp(at, b"TRAN", 4) == 0 or memcmp(at, b"TIME", 4) == 0 or memcmp(at, b"TRAC", 4) == 0
-        )
-    if at[0] == c"D":
-        return text_is(name, b"DELAY", 5) or memcmp(at, b"DLQ_", 4) == 0 or text_is(name, b"DUP_INFO", 8)
-    if at[0] == c"R":
-        return memcmp(at, b"RE", 2) == 0
-    if at[0] == c"I":
-        return memcmp(at, b"INNE", 4) == 0
-    if at[0] == c"M":
-        return memcmp(at, b"MSG_", 4) == 0 or memcmp(at, b"MAX_", 4) == 0 or memcmp(at, b"MIN_", 4) == 0
-    if at[0] == c"P":
-        return memcmp(at, b"PGRO", 4) == 0 or memcmp(at, b"POP_", 4) == 0 or memcmp(at, b"PROP", 4) == 0
-    if at[0] == c"C":
-        return memcmp(at, b"CLUS", 4) == 0 or memcmp(at, b"CHEC", 4) == 0 or memcmp(at, b"CORR", 4) == 0
-    if at[0] == c"B":
-        return memcmp(at, b"BORN", 4) == 0
-    if at[0] == c"_":
-        return not text_is(name, b"__SHARDINGKEY", 13)
-    return at[0] == c"1"
-
-
-cdef bint is_plain(Text properties, Text* unique, bint may_wait) noexcept nogil:
-    """Whether the general path would store these properties just as they came, and with what unique key.
+cdef bint is_plain(Text properties, Text* unique, bint* is_ordered, bint may_wait) noexcept nogil:
+    """Whether the general path would store these properties just as they came, with what unique key, and with a
+    sharding key or without.
 
     It parses and writes them anew, so: every item has a name and a value and their ends, no name comes twice, none
     asks for special treatment, and all is ASCII (what is broken UTF-8 and how it is mended is the general path's field).
@@ -73,6 +49,7 @@ cdef bint is_plain(Text properties, Text* unique, bint may_wait) noexcept nogil:
     cdef Text name, value
     unique.data = NULL
     unique.size = 0
+    is_ordered[0] = False
     while at < end:
         name.data = at
         while at < end and at[0] > 2 and at[0] < 0x80:
@@ -99,46 +76,13 @@ cdef bint is_plain(Text properties, Text* unique, bint may_wait) noexcept nogil:
         count += 1
         if text_is(name, b"UNIQ_KEY", 8):
             unique[0] = value
+        elif text_is(name, b"__SHARDINGKEY", 13):
+            is_ordered[0] = True
     return True
 
 
-cdef bint is_word(Text text) noexcept nogil:
-    """Letters, digits and - _ only: stands in JSON as it is."""
-    cdef Py_ssize_t index
-    cdef uint8_t character
-    for index in range(text.size):
-        character = text.data[index]
-        if not (
-            c"0" <= character <= c"9" or c"A" <= character <= c"Z" or c"a" <= character <= c"z"
-            or character == c"-" or character == c"_"
-        ):
-            return False
-    return text.size > 0
-
-
-cdef const char* HEX = b"0123456789ABCDEF"
-
-
-cdef class Answers:
-    """The frames of successful sends. The words around the figures come from the general path's own encoder."""
-    cdef list json_pieces         # before opaque, msgId, queueId, queueOffset, transactionId, and the end; see `_pieces`
-    cdef list json_order          # which figure stands behind which piece
-    cdef bytes binary_start       # of the header, up to the opaque
-    cdef bytes binary_region      # the ext entries that are always the same
-
-    def __init__(self, list json_pieces, list json_order, bytes binary_start, bytes binary_region):
-        self.json_pieces = json_pieces
-        self.json_order = json_order
-        self.binary_start = binary_start
-        self.binary_region = binary_region
-
-
 cdef enum:
-    OPAQUE = 0
-    MESSAGE_ID = 1
-    QUEUE_ID = 2
-    QUEUE_OFFSET = 3
-    TRANSACTION_ID = 4
+    SIZE_CLASSES = 16           # room for them; how many there are, `FastSend` is told
 
 
 cdef struct Written:
@@ -146,13 +90,20 @@ cdef struct Written:
     int64_t size
 
 
+cdef struct Sizes:
+    int64_t counts[SIZE_CLASSES]
+    int64_t total
+    int64_t largest
+
+
 cdef class Topic:
-    """A topic that the short way may write to."""
+    """A topic that the short way may write to, with what was counted of it since it was last taken."""
     cdef bytes name
     cdef str text
     cdef int queue_count
     cdef list queues
-    cdef Written* written       # by queue, since it was last taken
+    cdef Written* written       # by queue
+    cdef Sizes sizes[2]         # of messages without and with a sharding key; of those of a batch, their mean
 
     def __dealloc__(self):
         free(self.written)
@@ -194,6 +145,9 @@ cdef class FastSend:
     cdef bint with_crc
     cdef public object pull       # the short way of pulls, asked for what begins with one
     cdef bint is_open
+    cdef int64_t size_bounds[SIZE_CLASSES]
+    cdef int size_bound_count
+    cdef int64_t answered[2][2]     # since they were last taken: single sends and batches, with an answer and without
     cdef readonly int64_t taken_messages
 
     def __cinit__(self):
@@ -212,13 +166,13 @@ cdef class FastSend:
         free(self.scratch.data)
 
     def __init__(
-        self, LogTail log, IndexTail index, Answers answers, Answers nameless, *, bytes added, bytes store_host, find_topic, find_queue,
-        tell, gate, now_ms, peer_of, bint with_crc, hold
+        self, LogTail log, IndexTail index, tuple answers, tuple nameless, *, bytes added, bytes store_host, find_topic, find_queue,
+        tell, gate, now_ms, peer_of, bint with_crc, hold, tuple size_bounds
     ):
         self.log = log
         self.index = index
-        self.answers = answers
-        self.nameless = nameless
+        self.answers = Answers(*answers)
+        self.nameless = Answers(*nameless)
         self.out = Out()
         self.added = added
         self.store_host = store_host
@@ -233,6 +187,11 @@ cdef class FastSend:
         self.gate_ms = -1
         self.with_crc = with_crc
         self.hold = hold
+        if len(size_bounds) >= SIZE_CLASSES:
+            raise ValueError(f"{len(size_bounds)} bounds of sizes; there is room for {SIZE_CLASSES - 1}")
+        for number, bound in enumerate(size_bounds):
+            self.size_bounds[number] = bound
+        self.size_bound_count = len(size_bounds)
         self.topics = {}
         self.touched = []
         self.last = None
@@ -262,7 +221,31 @@ cdef class FastSend:
                 if topic.written[queue_id].messages:
                     taken.append((topic.text, queue_id, topic.written[queue_id].messages, topic.written[queue_id].size))
                     topic.written[queue_id].messages = topic.written[queue_id].size = 0
+        return taken
+
+    def take_sizes(self):
+        """The sizes of the same messages: (topic, whether they have a sharding key, how many by size, sum, largest)."""
+        cdef Topic topic
+        cdef int kind
+        cdef list taken = []
+        for topic in self.touched:
+            for kind in range(2):
+                if topic.sizes[kind].total:
+                    counts = [topic.sizes[kind].counts[place] for place in range(self.size_bound_count + 1)]
+                    taken.append((topic.text, bool(kind), counts, topic.sizes[kind].total, topic.sizes[kind].largest))
+                    memset(&topic.sizes[kind], 0, sizeof(Sizes))
         self.touched = [topic for topic in self.touched if self.topics.get(topic.name) is topic]
+        return taken
+
+    def take_answered(self):
+        """How many requests these were: (code, whether without an answer, times)."""
+        cdef int kind, oneway
+        cdef list taken = []
+        for kind in range(2):
+            for oneway in range(2):
+                if self.answered[kind][oneway]:
+                    taken.append((SEND_BATCH if kind else SEND_V2, bool(oneway), self.answered[kind][oneway]))
+                    self.answered[kind][oneway] = 0
         return taken
 
     def __call__(self, connection, buffer):
@@ -354,7 +337,7 @@ cdef class FastSend:
         cdef RecordFields fields
         cdef Topic topic
         cdef QueueTail queue
-        cdef bint is_batch
+        cdef bint is_batch, is_ordered
         cdef Text unique
         if request.flag != 0 and request.flag != ONEWAY:
             return 0
@@ -392,7 +375,7 @@ cdef class FastSend:
             return 0
         if request.fields[8].size >= MAX_PROPERTIES - <Py_ssize_t>len(self.added):
             return 0
-        if not is_plain(request.fields[8], &unique, self.hold is None):
+        if not is_plain(request.fields[8], &unique, &is_ordered, self.hold is None):
             return 0
         if not is_word(unique) and (unique.size or not is_batch):
             return 0
@@ -412,9 +395,11 @@ cdef class FastSend:
         fields.store_timestamp = now
         if is_batch:
             return self.write_batch(request, topic, queue, &fields, unique)
-        return self.write_one(request, topic, queue, &fields, unique)
+        return self.write_one(request, topic, queue, &fields, unique, is_ordered)
 
-    cdef int write_one(self, Request* request, Topic topic, QueueTail queue, RecordFields* fields, Text unique) except -1:
+    cdef int write_one(
+        self, Request* request, Topic topic, QueueTail queue, RecordFields* fields, Text unique, bint is_ordered
+    ) except -1:
         cdef int64_t size
         cdef Text given = request.fields[8]
         memcpy(self.properties, given.data, given.size)
@@ -429,7 +414,7 @@ cdef class FastSend:
         size = append_fields(self.log, queue, self.index, fields, self.with_crc)
         if size <= 0:
             return 0
-        self.count(topic, queue, 1, size)
+        self.count(request, topic, queue, 1, size, is_ordered)
         if queue.watched:
             self.tell(queue, PyBytes_FromStringAndSize(<const char*>self.properties, fields.properties_length))
         if request.flag == 0:
@@ -475,7 +460,7 @@ cdef class FastSend:
                 self.tell(queue, PyBytes_FromStringAndSize(<const char*>fields.properties, fields.properties_length))
         if words:
             write_header(self.index)
-        self.count(topic, queue, count, total)
+        self.count(request, topic, queue, count, total, False)
         if request.flag == 0:
             self.answer(request, queue.queue_id, first_queue_offset, physical, self.sizes, count, unique)
         return 1
@@ -496,9 +481,20 @@ cdef class FastSend:
             self.item_room *= 2
         return self.items + number
 
-    cdef inline int count(self, Topic topic, QueueTail queue, int64_t messages, int64_t size) except -1:
+    cdef int count(
+        self, Request* request, Topic topic, QueueTail queue, int64_t messages, int64_t size, bint is_ordered
+    ) except -1:
+        cdef Sizes* sizes = &topic.sizes[is_ordered]
+        cdef int64_t each = size // messages
+        cdef int place = 0
+        while place < self.size_bound_count and each > self.size_bounds[place]:
+            place += 1
+        sizes.counts[place] += messages
+        sizes.total += size
+        sizes.largest = max(sizes.largest, each)
         topic.written[queue.queue_id].messages += messages
         topic.written[queue.queue_id].size += size
+        self.answered[request.code == SEND_BATCH][request.flag == ONEWAY] += 1
         self.taken_messages += messages
         return 0
 
@@ -506,87 +502,14 @@ cdef class FastSend:
         self, Request* request, int32_t queue_id, int64_t queue_offset, int64_t physical, int64_t* sizes, int count,
         Text unique
     ) except -1:
-        cdef Out out = self.out
-        cdef Py_ssize_t start = out.size, at
-        out.reserve(1024 + count * (len(self.id_start) + 17) + unique.size)
-        out.size += 8                    # length and header word, filled in below
-        if request.is_json:
-            self.answer_json(request, queue_id, queue_offset, physical, sizes, count, unique)
-        else:
-            self.answer_binary(request, queue_id, queue_offset, physical, sizes, count, unique)
-        out.set_u32(start, <uint32_t>(out.size - start - 4))
-        out.set_u32(start + 4, <uint32_t>(out.size - start - 8) | (0 if request.is_json else 1 << 24))
-        return 0
-
-    cdef void answer_json(
-        self, Request* request, int32_t queue_id, int64_t queue_offset, int64_t physical, int64_t* sizes, int count,
-        Text unique
-    ) noexcept:
-        cdef Out out = self.out
-        cdef Answers answers = self.answers if unique.size else self.nameless
-        cdef Py_ssize_t index
-        cdef int figure
-        for index in range(len(answers.json_order)):
-            out.put_bytes(<bytes>answers.json_pieces[index])
-            figure = answers.json_order[index]
-            if figure == OPAQUE:
-                out.put_decimal(request.opaque)
-            elif figure == MESSAGE_ID:
-                self.put_ids(physical, sizes, count)
-            elif figure == QUEUE_ID:
-                out.put_decimal(queue_id)
-            elif figure == QUEUE_OFFSET:
-                out.put_decimal(queue_offset)
-            else:
-                out.put(unique.data, unique.size)
-        out.put_bytes(<bytes>answers.json_pieces[len(answers.json_order)])
-
-    cdef void answer_binary(
-        self, Request* request, int32_t queue_id, int64_t queue_offset, int64_t physical, int64_t* sizes, int count,
-        Text unique
-    ) noexcept:
-        cdef Out out = self.out
-        cdef Py_ssize_t ext, value
-        out.put_bytes(self.answers.binary_start)
-        out.put_u32(<uint32_t>request.opaque)
-        out.put_u32(1)                   # flag: an answer
-        out.put_u32(0)                   # no remark
-        ext = out.size
-        out.size += 4
-        out.put_bytes(self.answers.binary_region)
-        out.put(b"\x00\x05msgId", 7)
-        value = out.size
-        out.size += 4
-        self.put_ids(physical, sizes, count)
-        out.set_u32(value, <uint32_t>(out.size - value - 4))
-        out.put(b"\x00\x07queueId", 9)
-        value = out.size
-        out.size += 4
-        out.set_u32(value, out.put_decimal(queue_id))
-        out.put(b"\x00\x0bqueueOffset", 13)
-        value = out.size
-        out.size += 4
-        out.set_u32(value, out.put_decimal(queue_offset))
-        if unique.size:
-            out.put(b"\x00\x0dtransactionId", 15)
-            out.put_u32(<uint32_t>unique.size)
-            out.put(unique.data, unique.size)
-        out.set_u32(ext, <uint32_t>(out.size - ext - 4))
-
-    cdef void put_ids(self, int64_t physical, int64_t* sizes, int count) noexcept:
-        """Offset message ids, joined by commas."""
-        cdef Out out = self.out
-        cdef int number, digit
-        for number in range(count):
-            if number:
-                out.data[out.size] = c","
-                out.size += 1
-            out.put_bytes(self.id_start)
-            for digit in range(16):
-                out.data[out.size + digit] = HEX[(physical >> (60 - 4 * digit)) & 15]
-            out.size += 16
-            if sizes != NULL:
-                physical += sizes[number]
+        cdef Figures figures
+        figures.queue_id = queue_id
+        figures.queue_offset = queue_offset
+        figures.physical_offset = physical
+        figures.sizes = sizes
+        figures.count = count
+        figures.unique = unique
+        return write_answer(self.out, self.answers if unique.size else self.nameless, request, &figures, self.id_start)
 
 
 cdef bint batch_item(const uint8_t* at, const uint8_t* end, RecordFields* fields, Text* item) noexcept nogil:

@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-
-class Answers:
-    def __init__(
-        self, json_pieces: list[bytes], json_order: list[int], binary_start: bytes, binary_region: bytes
-    ) -> None:
-        """The words around the figures of an answer; unused here."""
+# The words around the figures of an answer; see `fastpath.answer_words`
+Answers = tuple[list[bytes], list[int], bytes, bytes]
 
 
 class FastSend:
@@ -35,6 +31,7 @@ class FastSend:
         peer_of: Callable[[Any], bytes],
         with_crc: bool,
         hold: Callable[[Any, bytes], None] | None,
+        size_bounds: tuple[int, ...],
     ) -> None:
         self.pull: Any = None
         self.taken_messages = 0
@@ -49,6 +46,12 @@ class FastSend:
         """Nothing was asked."""
 
     def take_counts(self) -> list[tuple[str, int, int, int]]:
+        return []
+
+    def take_sizes(self) -> list[tuple[str, bool, list[int], int, int]]:
+        return []
+
+    def take_answered(self) -> list[tuple[int, bool, int]]:
         return []
 
     def __call__(self, connection: Any, buffer: memoryview) -> tuple[int, bytes | None]:

@@ -324,6 +324,8 @@ cdef class FastTransactions:
         if request.flag == 0:
             figures.queue_offset = fields.queue_offset
             figures.physical_offset = fields.physical_offset
+            figures.sizes = NULL
+            figures.count = 1
             figures.unique = said.unique
             write_answer(self.out, self.half_answers, request, &figures, self.id_start)
         return 1

@@ -7,18 +7,20 @@ means for a broker, a topic and a reader; what it means for one request is decid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from arrowmq import native
 from arrowmq.broker import names
 from arrowmq.broker.config import WRITE
 from arrowmq.broker.flow import FlowControl
+from arrowmq.broker.message_types import FIFO, NORMAL
 from arrowmq.broker.pull import PullService
 from arrowmq.broker.send import not_safe_yet, peer_address, region_of
+from arrowmq.broker.stats import SIZE_BOUNDS
 from arrowmq.clock import SystemClock
 from arrowmq.filter import TagFilter
-from arrowmq.remoting.answer_times import SUCCESS, Answered
+from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
 from arrowmq.store import MessageStore, PutStatus
@@ -41,13 +43,12 @@ else:
 
 FastSend = _fastsend.FastSend
 FastPull = _fastpull.FastPull
-Answers = _fastsend.Answers
 
 IPV4_BYTES = 4
 
 # Stand-ins for the figures of an answer, in the order in which the native modules number them
 _OPAQUE = 1987654321
-_SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
+SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
 _PULL_FIGURES = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
 
 
@@ -63,8 +64,8 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
     fast_send = FastSend(
         store.commit_log.tail,
         store.index.tail,
-        send_answers(region, _SEND_FIGURES),
-        send_answers(region, _SEND_FIGURES[:-1]),
+        answer_words(RequestCode.SEND_MESSAGE_V2, region, SEND_FIGURES),
+        answer_words(RequestCode.SEND_MESSAGE_V2, region, SEND_FIGURES[:-1]),
         added=encode_properties({**region, keys.CLUSTER: broker.config.broker_cluster_name}),
         store_host=ip + port.to_bytes(4, "big"),
         find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
@@ -75,10 +76,11 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
         hold=hold_until_flushed(store) if broker.path.sync_flush else None,
+        size_bounds=SIZE_BOUNDS,
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
     broker.on_config_change.append(fast_send.ask_again)
-    broker.stats.sources.append(lambda: hand_in(fast_send.take_counts, sends_of(broker)))
+    broker.stats.sources.append(lambda: hand_in_sends(broker, fast_send))
     fast_send.pull = build_fast_pull(broker) if with_pulls else None
     return fast_send
 
@@ -88,32 +90,23 @@ def is_native_store(broker: Broker) -> bool:
     return type(broker.store.commit_log.tail).__module__.endswith("_native")
 
 
-def hand_in(take: Callable[[], Iterable[tuple[Any, ...]]], add: Callable[..., None]) -> None:
-    """Give the statistics what a short way has counted."""
-    for counted in take():
-        add(*counted)
+def hand_in_sends(broker: Broker, sends: FastSend) -> None:
+    """Give the statistics what the short way of sends has counted. It answers in the pass that read the request, in
+    less time than the first bound."""
+    for topic, queue_id, messages, size in sends.take_counts():
+        broker.stats.count_put(topic, queue_id, messages, size)
+    for topic, is_ordered, counts, total, largest in sends.take_sizes():
+        broker.stats.add_sizes(topic, FIFO if is_ordered else NORMAL, counts, total, largest)
+    for code, is_oneway, times in sends.take_answered():
+        answered = Answered(code, ResponseCode.SUCCESS, False, ONEWAY if is_oneway else SUCCESS)
+        broker.answer_times.add(answered, 0, times)
 
 
-def sends_of(broker: Broker) -> Callable[[str, int, int, int], None]:
-    """Counts sends by the short way. They are answered in the pass that read them, so their time is below the
-    first bound; each message of a batch counts as a request."""
-    answered = Answered(RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, SUCCESS)
-
-    def add(topic: str, queue_id: int, messages: int, size: int) -> None:
-        broker.stats.put(topic, queue_id, messages, size)
-        broker.answer_times.add(answered, 0, messages)
-
-    return add
-
-
-def pulls_of(broker: Broker) -> Callable[[str, str, int, int, int, int], None]:
+def hand_in_pulls(broker: Broker, pulls: FastPull) -> None:
     answered = Answered(RequestCode.PULL_MESSAGE, ResponseCode.SUCCESS, False, SUCCESS)
-
-    def add(group: str, topic: str, queue_id: int, messages: int, size: int, pulls: int) -> None:
-        broker.stats.get(group, topic, queue_id, messages, size, pulls)
-        broker.answer_times.add(answered, 0, pulls)
-
-    return add
+    for group, topic, queue_id, messages, size, times in pulls.take_counts():
+        broker.stats.get(group, topic, queue_id, messages, size, times)
+        broker.answer_times.add(answered, 0, times)
 
 
 # --- sends -----------------------------------------------------------------------------------------------------------
@@ -180,11 +173,6 @@ def peer_bytes(connection: Connection) -> bytes:
     return connection.peer_bytes
 
 
-def send_answers(region: dict[str, str], figures: tuple[str, ...]) -> Answers:
-    pieces, order, binary_start = answer_pieces(RequestCode.SEND_MESSAGE_V2, region, figures)
-    return Answers(pieces, order, binary_start, b"".join(_binary_entry(*entry) for entry in region.items()))
-
-
 # --- pulls -----------------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +197,7 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
         checked_from=store.checked_from,
         hot_bytes=HOT_BYTES,
     )
-    broker.stats.sources.append(lambda: hand_in(fast_pull.take_counts, pulls_of(broker)))
+    broker.stats.sources.append(lambda: hand_in_pulls(broker, fast_pull))
     return fast_pull
 
 
@@ -263,6 +251,13 @@ def answer_pieces(
     pieces.append(whole[at:])
     request.serialize_type = 1
     return pieces, order, encode_frame(request.answer(0, ext))[8:13]  # code, language, version
+
+
+def answer_words(
+    code: int, fixed: dict[str, str], figures: tuple[str, ...]
+) -> tuple[list[bytes], list[int], bytes, bytes]:
+    """The same for the answers of `_answers_native.pyx`, with those entries of the binary form that never change."""
+    return *answer_pieces(code, fixed, figures), b"".join(_binary_entry(*entry) for entry in fixed.items())
 
 
 def _binary_entry(name: str, value: str) -> bytes:

@@ -11,7 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from arrowmq import native
-from arrowmq.broker.fastpath import FastSend, answer_pieces, gate_of, hold_until_flushed, ordinary_queues, peer_bytes
+from arrowmq.broker.fastpath import (
+    SEND_FIGURES,
+    FastSend,
+    answer_words,
+    gate_of,
+    hold_until_flushed,
+    ordinary_queues,
+    peer_bytes,
+)
 from arrowmq.broker.message_types import TRANSACTION
 from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC, SLAVE
 from arrowmq.broker.send import region_of
@@ -34,8 +42,6 @@ else:
 
 FastTransactions = _fasttransaction.FastTransactions
 
-_SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
-
 
 def with_transactions(broker: Broker, sends: FastSend | None) -> FastTransactions | FastSend | None:
     """The short ways of a broker together; `sends` alone where its settings leave no ordinary transaction."""
@@ -53,8 +59,8 @@ def with_transactions(broker: Broker, sends: FastSend | None) -> FastTransaction
         store.index.tail,
         transactions.ended,
         store.commit_log,
-        half_answers=_answers(RequestCode.SEND_MESSAGE_V2, region, _SEND_FIGURES),
-        end_answers=_answers(RequestCode.END_TRANSACTION, {}, ()),
+        half_answers=answer_words(RequestCode.SEND_MESSAGE_V2, region, SEND_FIGURES),
+        end_answers=answer_words(RequestCode.END_TRANSACTION, {}, ()),
         added=encode_properties({**region, keys.CLUSTER: broker.config.broker_cluster_name}),
         store_host=ip + port.to_bytes(4, "big"),
         half_topic=HALF_TOPIC.encode(),
@@ -135,13 +141,3 @@ def _count(broker: Broker, short: FastTransactions) -> None:
     for result, ends in zip((SUCCESS, ONEWAY), ends_by_result, strict=True):
         if ends:
             times.add(Answered(RequestCode.END_TRANSACTION, ResponseCode.SUCCESS, False, result), 0, ends)
-
-
-def _answers(code: int, fixed: dict[str, str], figures: tuple[str, ...]) -> tuple[list[bytes], list[int], bytes, bytes]:
-    """An answer of the general path's encoder cut at its figures, and the entries of a binary one that never change."""
-    pieces, order, binary_start = answer_pieces(code, fixed, figures)
-    entries = b"".join(
-        len(name).to_bytes(2, "big") + name.encode() + len(value).to_bytes(4, "big") + value.encode()
-        for name, value in fixed.items()
-    )
-    return pieces, order, binary_start, entries

@@ -156,11 +156,25 @@ class BrokerStats:
 
     def put(self, topic: str, queue_id: int, count: int, size: int, message_type: str = NORMAL) -> None:
         """Messages were stored, `size` bytes in all; of those of a batch the mean size counts."""
+        sizes = self._sizes_of(topic, message_type)
+        sizes.add(size // count, count)
+        sizes.total += size % count
+        self.count_put(topic, queue_id, count, size)
+
+    def add_sizes(self, topic: str, message_type: str, counts: list[int], total: int, largest: int) -> None:
+        """The sizes of messages that `count_put` hears of: how many there are below each bound, and together."""
+        counted = Distribution(SIZE_BOUNDS)
+        counted.counts, counted.total, counted.largest = counts, total, largest
+        self._sizes_of(topic, message_type).join(counted)
+
+    def _sizes_of(self, topic: str, message_type: str) -> Distribution:
         sizes = self.sizes.get((topic, message_type))
         if sizes is None:
             sizes = self.sizes[topic, message_type] = Distribution(SIZE_BOUNDS)
-        sizes.add(size // count, count)
-        sizes.total += size % count
+        return sizes
+
+    def count_put(self, topic: str, queue_id: int, count: int, size: int) -> None:
+        """The same without the sizes of the single messages."""
         queue = f"{topic}@{queue_id}"
         self.add(TOPIC_PUT_NUMS, topic, count)
         self.add(TOPIC_PUT_SIZE, topic, size)
