@@ -9,10 +9,7 @@ heartbeat, ask for routes and send messages; states times and the server's memor
 from __future__ import annotations
 
 import asyncio
-import resource
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Iterable
 
@@ -20,7 +17,7 @@ from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frame import Command
-from benchmarks.silent_connections import cpu_s, resident_kib
+from benchmarks.own_server import allow_many_files, cpu_s, own_server, resident_kib
 
 QUEUES = 4
 AT_ONCE = 64
@@ -118,26 +115,10 @@ async def measure(pid: int, namesrv: str, broker: str, client_count: int, topic_
 def main() -> None:
     client_count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     topic_count = int(sys.argv[2]) if len(sys.argv) > 2 else 5000
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with tempfile.TemporaryDirectory() as directory:
-        # Small queue files: 20,000 queues of Apache's 6 MB would be 120 GB of address space and of disk.
-        words = ["server", "--dir", directory, "--namesrv-port", "0", "--port", "0", "--set", "bindAddress=127.0.0.1"]
-        words += ["--set", "mappedFileSizeConsumeQueue=4000", "--set", "mappedFileSizeCommitLog=67108864"]
-        server = subprocess.Popen(
-            [sys.executable, "-c", "from arrowmq.cli import main; main()", *words, "--log-level", "error"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert server.stdout is not None
-            line = server.stdout.readline()
-            print(line.strip())
-            namesrv, broker = (word.rstrip(",") for word in line.split() if word.startswith("127.0.0.1:"))
-            asyncio.run(measure(server.pid, namesrv, broker, client_count, topic_count))
-        finally:
-            server.terminate()
-            server.wait()
+    allow_many_files()
+    # Small queue files: 20,000 queues of Apache's 6 MB would be 120 GB of address space and of disk.
+    with own_server(mappedFileSizeConsumeQueue=4000, mappedFileSizeCommitLog=67108864) as server:
+        asyncio.run(measure(server.pid, server.namesrv, server.broker, client_count, topic_count))
 
 
 if __name__ == "__main__":

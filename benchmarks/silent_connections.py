@@ -9,30 +9,16 @@ nothing, measures again, and states memory a connection and CPU at rest.
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
-import subprocess
 import sys
-import tempfile
 import time
 
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frame import Command
+from benchmarks.own_server import allow_many_files, cpu_s, own_server, resident_kib
 
 QUERIES = 2000
 REST_S = 5.0
-
-
-def resident_kib(pid: int) -> int:
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
-
-
-def cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def query_times_ms(client: RemotingClient, address: str) -> list[float]:
@@ -77,26 +63,12 @@ async def measure(pid: int, ports: list[int], count: int) -> None:
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if count + 100 > hard:
-        sys.exit(f"{count} connections need more than the {hard} open files that this user may have")
-    with tempfile.TemporaryDirectory() as directory:
-        words = ["server", "--dir", directory, "--namesrv-port", "0", "--port", "0", "--set", "bindAddress=127.0.0.1"]
-        server = subprocess.Popen(
-            [sys.executable, "-c", "from arrowmq.cli import main; main()", *words, "--log-level", "error"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert server.stdout is not None
-            line = server.stdout.readline()
-            print(line.strip())
-            ports = [int(word.rpartition(":")[2].rstrip(",")) for word in line.split() if word.startswith("127.0.0.1:")]
-            asyncio.run(measure(server.pid, ports, count))
-        finally:
-            server.terminate()
-            server.wait()
+    most = allow_many_files()
+    if count + 100 > most:
+        sys.exit(f"{count} connections need more than the {most} open files that this user may have")
+    with own_server() as server:
+        ports = [int(address.rpartition(":")[2]) for address in (server.namesrv, server.broker)]
+        asyncio.run(measure(server.pid, ports, count))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
 
-class _VirtualTimer:
+class PendingCall:
+    """A timer of a clock that fires its timers itself."""
+
     __slots__ = ("callback",)
 
     def __init__(self, callback: Callable[[], object]) -> None:
@@ -51,13 +53,28 @@ class _VirtualTimer:
         self.callback = None
 
 
+async def sleep_by_timer(clock: Clock, delay_s: float) -> None:
+    """`sleep` for a clock that has only timers."""
+    woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    timer = clock.call_later(delay_s, wake)
+    try:
+        await woken
+    finally:
+        timer.cancel()
+
+
 class VirtualClock:
     """Time that moves only when told: `await clock.advance(3 * 86_400)` lets three days of timers fire at once."""
 
     def __init__(self, start_ms: int | None = None) -> None:
         self._now_s = (time.time_ns() // 1_000_000 if start_ms is None else start_ms) / 1000
         self._sequence = itertools.count()
-        self._timers: list[tuple[float, int, _VirtualTimer]] = []
+        self._timers: list[tuple[float, int, PendingCall]] = []
 
     def now_ms(self) -> int:
         return int(self._now_s * 1000)
@@ -66,22 +83,12 @@ class VirtualClock:
         return self._now_s
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        timer = _VirtualTimer(callback)
+        timer = PendingCall(callback)
         heapq.heappush(self._timers, (self._now_s + max(0.0, delay_s), next(self._sequence), timer))
         return timer
 
     async def sleep(self, delay_s: float) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        timer = self.call_later(delay_s, wake)
-        try:
-            await woken
-        finally:
-            timer.cancel()
+        await sleep_by_timer(self, delay_s)
 
     def skip(self, seconds: float) -> None:
         """Let time pass that nobody saw: timers that became due fire with the next `advance`."""

@@ -72,15 +72,6 @@ class MessagePath:
             done = False
         return PutStatus.PUT_OK if done else PutStatus.FLUSH_DISK_TIMEOUT
 
-    async def put_flushed(self, record: Record) -> Put | PutStatus:
-        """`put` for the broker's own messages that must survive a power cut before anything is built on them."""
-        put = self.put(record)
-        if put.status is PutStatus.PUT_OK and self.sync_flush:
-            status = await self.flushed(put)
-            if status is not PutStatus.PUT_OK:
-                return status
-        return put
-
 
 def set_properties(record: Record, properties: dict[str, str]) -> None:
     """Gives a record other properties, in its text form and in what `record.properties` has already read of it."""

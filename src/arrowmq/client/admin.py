@@ -9,8 +9,7 @@ async with Admin("localhost:9876") as admin:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from arrowmq.client.admin_cluster import ClusterAdmin
 from arrowmq.client.admin_inspect import InspectAdmin
@@ -18,10 +17,11 @@ from arrowmq.client.admin_messages import MessageAdmin
 from arrowmq.client.admin_offsets import OffsetAdmin
 from arrowmq.client.admin_topics import TopicAdmin
 from arrowmq.client.options import ConnectOptions, Options
+from arrowmq.client.scope import Scope
 from arrowmq.client.session import Session
 
 
-class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, ClusterAdmin):
+class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, ClusterAdmin, Scope):
     """Asks and tells NameServers and brokers; keeps nothing but its connections."""
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, **connect: Unpack[ConnectOptions]) -> None:
@@ -34,12 +34,3 @@ class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, ClusterAdmin):
 
     async def close(self) -> None:
         await self.session.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -27,10 +27,6 @@ class PlannedReset(msgspec.Struct, frozen=True):
     current: int | None
     target: int
 
-    @property
-    def is_clamped(self) -> bool:
-        return self.target in (self.first, self.last)
-
 
 class OffsetAdmin(GroupAdmin):
     async def plan_reset(

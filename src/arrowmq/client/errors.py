@@ -108,10 +108,3 @@ class SendTimedOut(SendFailed, TimeoutError):
 
 class ReplyTimedOut(ArrowMQError, TimeoutError):
     """A request was sent but no consumer replied in time."""
-
-
-class TransactionUndecided(ArrowMQError):
-    """The half message is stored, but its commit or rollback could not be told to the broker.
-
-    The broker will ask for the outcome; the producer answers as long as it lives.
-    """

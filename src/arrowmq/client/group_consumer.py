@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 
 from arrowmq.client import names
 from arrowmq.client.allocation import Averagely, Strategy
@@ -23,6 +22,7 @@ from arrowmq.client.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.pulling import FlowControl, Pulling
 from arrowmq.client.returns import FIRST_RETRY_LEVEL, Returns
+from arrowmq.client.scope import Scope
 from arrowmq.client.session import Session
 from arrowmq.client.subscription import subscription
 from arrowmq.wire.message import MessageQueue
@@ -84,7 +84,7 @@ def divided(options: ConsumeOptions) -> tuple[ConsumeRules, ConnectOptions]:
     return rules, cast(ConnectOptions, rest)
 
 
-class GroupConsumer:
+class GroupConsumer(Scope):
     #: What messages are handed out as.
     _message_type: ClassVar[type[ReceivedMessage]] = ReceivedMessage
 
@@ -188,15 +188,6 @@ class GroupConsumer:
 
     async def _finish(self) -> None:
         """What must be done between the last pull and the last commit."""
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- settling
 

@@ -10,8 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from arrowmq.client import names
 from arrowmq.client.allocation import Averagely, Strategy
@@ -23,6 +22,7 @@ from arrowmq.client.message import Delivered, ReceivedMessage
 from arrowmq.client.offsets import BrokerOffsets
 from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.pulling import FlowControl, PulledQueue, Pulling
+from arrowmq.client.scope import Scope
 from arrowmq.client.session import Session
 from arrowmq.client.subscription import Subscription, subscription
 from arrowmq.wire.message import MessageQueue
@@ -46,7 +46,7 @@ class _Lists:
         """Lite pull takes no locks."""
 
 
-class LitePullConsumer:
+class LitePullConsumer(Scope):
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
@@ -116,15 +116,6 @@ class LitePullConsumer:
                 await self._member.leave()
         finally:
             await self._session.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- which queues
 

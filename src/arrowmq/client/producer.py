@@ -10,8 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from arrowmq.client import names
 from arrowmq.client.batches import Accumulator, Batching, batch_of, receipts_of
@@ -24,6 +23,7 @@ from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.outgoing import MAX_MESSAGE_BYTES, Message, MessageDetails, Packed, Packing, pack
 from arrowmq.client.receipt import SendReceipt, SendStatus
 from arrowmq.client.request_reply import Replies, reply_properties
+from arrowmq.client.scope import Scope
 from arrowmq.client.selectors import QueueSelector, by_hash
 from arrowmq.client.sending import Choice, Sender
 from arrowmq.client.session import Session
@@ -49,7 +49,7 @@ DEFAULT_GROUP = "arrowmq_producer"
 _PLAIN_DETAILS = frozenset({"tag", "keys", "properties", "flag", "wait_store"})
 
 
-class Producer:
+class Producer(Scope):
     """Sends to any number of topics. Safe to share between the tasks of one event loop.
 
     `timeout_s` is the time for all attempts of a send together; `retries` the attempts after the first. No more than
@@ -137,15 +137,6 @@ class Producer:
                 await self._session.unregister(producer_group=self.group)
         finally:
             await self._session.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- sending
 

@@ -25,7 +25,7 @@ from arrowmq.remoting.handlers import Call
 from arrowmq.remoting.outbox import Buffer, Outbox
 from arrowmq.remoting.pending import PendingRequests
 from arrowmq.remoting.tls import accept_tls
-from arrowmq.wire.frame import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame, encode_head
+from arrowmq.wire.frame import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame
 
 if TYPE_CHECKING:
     from arrowmq.remoting._intake_plain import Intake
@@ -260,12 +260,6 @@ class Connection(Intake, asyncio.BufferedProtocol):
         """Send a command as it is. On a closed connection nothing happens."""
         if not self.closed:
             self.write(encode_frame(command))
-
-    def send_pieces(
-        self, command: Command, pieces: Sequence[memoryview], on_sent: Callable[[], object] | None = None
-    ) -> None:
-        """Send a command whose body is these pieces, without joining them."""
-        self.write_frame([encode_head(command, sum(map(len, pieces))), *pieces], on_sent)
 
     def write(self, frame: bytes) -> None:
         """Send ready bytes: one or more whole frames."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from arrowmq.client.scope import Scope
 from arrowmq.server import Node, build_node
 from arrowmq.sync.loop_thread import LoopThread
 from arrowmq.testing.leap_clock import LeapClock
@@ -43,7 +44,7 @@ SETTINGS: dict[str, str] = {
 }
 
 
-class LocalBroker:
+class LocalBroker(Scope):
     """NameServer and broker in the running event loop: `async with LocalBroker() as broker: ...`"""
 
     def __init__(
@@ -97,15 +98,6 @@ class LocalBroker:
         await self.stop()
         if self._own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def _port(address: str) -> int:

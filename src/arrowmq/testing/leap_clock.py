@@ -12,17 +12,9 @@ import itertools
 import time
 from collections.abc import Callable
 
+from arrowmq.clock import PendingCall, sleep_by_timer
+
 SETTLE_TURNS = 20
-
-
-class _LeapTimer:
-    __slots__ = ("callback",)
-
-    def __init__(self, callback: Callable[[], object]) -> None:
-        self.callback: Callable[[], object] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
 
 
 class LeapClock:
@@ -30,7 +22,7 @@ class LeapClock:
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
-        self._timers: list[tuple[float, int, _LeapTimer]] = []
+        self._timers: list[tuple[float, int, PendingCall]] = []
         self._sequence = itertools.count()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = 0.0
@@ -46,24 +38,14 @@ class LeapClock:
     def monotonic(self) -> float:
         return time.monotonic() + self._ahead_s
 
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> _LeapTimer:
-        timer = _LeapTimer(callback)
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> PendingCall:
+        timer = PendingCall(callback)
         heapq.heappush(self._timers, (self.monotonic() + max(0.0, delay_s), next(self._sequence), timer))
         self._set_alarm()
         return timer
 
     async def sleep(self, delay_s: float) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        timer = self.call_later(delay_s, wake)
-        try:
-            await woken
-        finally:
-            timer.cancel()
+        await sleep_by_timer(self, delay_s)
 
     async def advance(self, seconds: float) -> None:
         """Leap, fire what is due, and let what that began come to rest."""
