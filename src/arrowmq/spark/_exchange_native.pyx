@@ -7,6 +7,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
+from arrowmq.wire._bytes cimport get32, put32
+
 from arrowmq.spark._exchange_plain import DONE as _DONE
 from arrowmq.wire.codes import CURRENT_VERSION, LanguageCode, RequestCode
 
@@ -24,14 +26,11 @@ cdef enum:
 
 
 cdef inline uint32_t read_u32(const uint8_t* at) noexcept nogil:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | <uint32_t>at[3]
+    return <uint32_t>get32(at)
 
 
 cdef inline uint8_t* put_u32(uint8_t* at, uint32_t value) noexcept nogil:
-    at[0] = <uint8_t>(value >> 24)
-    at[1] = <uint8_t>(value >> 16)
-    at[2] = <uint8_t>(value >> 8)
-    at[3] = <uint8_t>value
+    put32(at, value)
     return at + 4
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from arrowmq import native
+from arrowmq.spark._exchange_plain import Place, place_of
 from arrowmq.wire.frame import Command
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 else:
     _exchange = native.load("arrowmq.spark._exchange")
 
-Place = tuple[int, int]  # offset in the half queue, offset in the commit log
 DONE: Place = _exchange.DONE
 end_frames = _exchange.end_frames
 read_answers = _exchange.read_answers
@@ -42,11 +42,13 @@ class Run:
         return consumed
 
     def give(self, answer: Command) -> bool:
-        """Takes in an answer that is not plain; False if it belongs to something else."""
+        """Takes in an answer that was read by itself; False if it belongs to something else."""
         number = answer.opaque - self.first_opaque
         if not 0 <= number < len(self._found) or self._found[number] is not None or number in self._unusual:
             return False
-        self._unusual[number] = answer
+        place = self._found[number] = place_of(answer)
+        if place is None:
+            self._unusual[number] = answer
         self.answered += 1
         return True
 

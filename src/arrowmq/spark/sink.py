@@ -281,10 +281,12 @@ class RowReader:
             raise ValueError("a row has no topic: its column topic is null, and the option topic is not given")
         if not body:
             raise ValueError("a row has an empty body, and a message must have one")
-        found = {name: value for name, value in properties or () if value}
-        for name in found:
-            if name in names.RESERVED:
-                raise ValueError(f"property {name} is RocketMQ's own: use the column made for it, or another name")
+        found: dict[str, str] = {}
+        if properties:
+            found.update((name, value) for name, value in properties if value)
+            for name in found:
+                if name in names.RESERVED:
+                    raise ValueError(f"property {name} is RocketMQ's own: use the column made for it, or another name")
         found[names.UNIQ_KEY] = self._ids.next()
         found[names.WAIT] = "true"
         if tags:

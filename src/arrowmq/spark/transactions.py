@@ -44,7 +44,7 @@ HEARTBEAT_S = 20.0
 ENDS_A_WRITE = 256
 SETTLE_S = 1.0  # how long a look at the target must show nothing new after a connection was lost in the middle
 
-Place = tuple[int, int]
+Place = tuple[int, int]  # offset in the half queue, offset in the commit log
 Places = dict[str, list[Place]]
 
 
