@@ -86,8 +86,11 @@ def _faults(page: Report, result: Audited) -> None:
     )
     page.heading("Gaps in queues")
     page.table(
-        ["topic", "broker", "queue", "first missing", "last missing", "missing"],
-        [(row.topic, row.broker, row.queueId, row.firstMissing, row.lastMissing, row.missing) for row in result.gaps],
+        ["store", "topic", "broker", "queue", "first missing", "last missing", "missing"],
+        [
+            (row.store, row.topic, row.broker, row.queueId, row.firstMissing, row.lastMissing, row.missing)
+            for row in result.gaps
+        ],
         of=result.gap_count,
         empty="no queue has a gap",
     )

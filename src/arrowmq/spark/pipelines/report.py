@@ -27,7 +27,7 @@ body { margin: 0 auto; max-width: 1040px; padding: 32px 24px 64px; background: v
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 10px; }
 .about { color: var(--soft); margin: 0 0 24px; overflow-wrap: anywhere; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(160px, 1fr)); gap: 12px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(210px, 1fr)); gap: 12px; }
 .tile { background: var(--card); border-radius: 8px; padding: 12px 16px; }
 .tile b { display: block; font-size: 21px; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); }
@@ -50,7 +50,8 @@ svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft);
 .c2 { stroke: var(--bad); }
 .k0 { fill: var(--accent) !important; } .k1 { fill: var(--warm) !important; } .k2 { fill: var(--bad) !important; }
 .none { color: var(--soft); margin: 0; }
-@media (max-width: 600px) { body { padding: 20px 14px 48px; } svg text { font-size: 19px; }
+@media (max-width: 600px) { body { padding: 20px 14px 48px; }
+  .tiles { grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); } svg text { font-size: 19px; }
   svg text.x { display: none; } svg text.x0 { display: inline; } .rank .name { max-width: 11em; } }
 @media print { body { max-width: none; padding: 0; } .wide { overflow: visible; } }
 """
