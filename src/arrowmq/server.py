@@ -145,7 +145,7 @@ class Node:
                 log.warning("no VIP port, clients before 4.9 need vipChannelEnabled=false reason=%s", error.strerror)
         config.listen_port = port
         await broker.start(port)
-        main.fast_path, vip.fast_path = broker.short_way, broker.vip_short_way
+        main.fast_path, vip.fast_path = broker.fast_path, broker.vip_fast_path
         if config.metrics_exporter_type.upper() == "PROM":
             await self._start_metrics(broker, config)
         await self._wait_for_registration(broker)

@@ -132,7 +132,7 @@ class Node:
         port = await self.server.start("127.0.0.1", 0)
         await self.broker.start(port)
         if self.short:
-            self.server.fast_path = self.broker.short_way
+            self.server.fast_path = self.broker.fast_path
         self.address = f"127.0.0.1:{port}"
         self.client = self.connect()
 

@@ -170,7 +170,7 @@ async def run(
     outcome.port = await server.start("127.0.0.1", like.port)
     await broker.start(outcome.port)
     if short:
-        server.fast_path = broker.short_way
+        server.fast_path = broker.fast_path
     talk = Talk(like.local_port)
     await talk.connect(outcome.port)
     outcome.local_port = talk.local_port
@@ -190,8 +190,9 @@ async def run(
         outcome.counts.append(broker.store.max_offset(HALF_TOPIC, 0))
         outcome.counts.append(broker.store.max_offset(OP_HALF_TOPIC, 0))
         if short and native_is_there():
-            assert broker.short_way is not None
-            outcome.taken = (broker.short_way.taken_halves, broker.short_way.taken_ends)
+            assert broker.fast_path is not None
+            short = broker.fast_path.transactions
+            outcome.taken = (short.taken_halves, short.taken_ends)
     finally:
         talk.writer.transport.abort()
         await server.close()

@@ -144,6 +144,7 @@ cdef class FastSend:
     cdef int64_t gate_ms        # when the gate was asked
     cdef bint with_crc
     cdef public object pull       # the short way of pulls, asked for what begins with one
+    cdef public object transactions   # the short way of transactions, asked for what begins with neither
     cdef bint is_open
     cdef int64_t size_bounds[SIZE_CLASSES]
     cdef int size_bound_count
@@ -201,6 +202,9 @@ cdef class FastSend:
         """From now on everything goes the general way."""
         self.is_open = False
         self.pull = None
+        if self.transactions is not None:
+            self.transactions.close()
+            self.transactions = None
 
     def forget(self):
         """A topic changed: ask anew for each."""
@@ -266,7 +270,7 @@ cdef class FastSend:
             end = at + view.len
             code = code_of(at, end)
             if code < 0:
-                return 0, None
+                return (0, None) if self.transactions is None else self.transactions(connection, buffer)
             if code == PULL:
                 return (0, None) if self.pull is None else self.pull(connection, buffer)
             now = self.time_of_gate()
@@ -283,6 +287,8 @@ cdef class FastSend:
             consumed = at - <const uint8_t*>view.buf
         finally:
             PyBuffer_Release(&view)
+        if not consumed and self.transactions is not None:
+            return self.transactions(connection, buffer)
         if not self.out.size:
             return consumed, None
         answers = PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size)

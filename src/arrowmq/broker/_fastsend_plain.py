@@ -34,6 +34,7 @@ class FastSend:
         size_bounds: tuple[int, ...],
     ) -> None:
         self.pull: Any = None
+        self.transactions: Any = None
         self.taken_messages = 0
 
     def close(self) -> None:

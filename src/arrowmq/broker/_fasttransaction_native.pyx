@@ -1,7 +1,7 @@
 """The short way of transactions: half messages in, their ends to the topics, without a Python object a message.
 
-In: the bytes of a connection. Out: how many of them were dealt with, and the answers. Ordinary sends and pulls are asked
-first (`sends`); of the rest this knows two kinds of requests, in the form that nothing has to be judged about:
+In: the bytes of a connection that begin with neither an ordinary send nor a pull. Out: how many of them were dealt with,
+and the answers. Two kinds of requests are known here, in the form that nothing has to be judged about:
 
   a half message     to a topic that the general path would store as it came, with the properties the broker adds
   its first end      a commit or rollback by the producer itself, of a half message that is open
@@ -65,7 +65,6 @@ cdef class Topic:
 
 cdef class FastTransactions:
     """Called with a connection and its bytes; see the module."""
-    cdef readonly object sends   # the short way of ordinary messages, asked first
     cdef LogTail log
     cdef IndexTail index
     cdef OffsetSet ended
@@ -116,11 +115,10 @@ cdef class FastTransactions:
         free(self.scratch.data)
 
     def __init__(
-        self, sends, LogTail log, IndexTail index, OffsetSet ended, commit_log, *, tuple half_answers, tuple end_answers,
+        self, LogTail log, IndexTail index, OffsetSet ended, commit_log, *, tuple half_answers, tuple end_answers,
         bytes added, bytes store_host, bytes half_topic, bytes op_topic, bytes commit_words, bytes rollback_words,
         find_topic, find_queue, tell, gate, counted_up_to, now_ms, peer_of, hold_halves, hold_ends
     ):
-        self.sends = sends
         self.log = log
         self.index = index
         self.ended = ended
@@ -157,7 +155,6 @@ cdef class FastTransactions:
         self.is_open = False
         self.segment = None
         self.half_queue = self.op_queue = None
-        self.sends.close()
 
     def forget(self):
         """A topic changed: ask anew for each."""
@@ -171,18 +168,14 @@ cdef class FastTransactions:
         cdef const uint8_t* at
         cdef bint ends
         cdef int32_t code
+        if not self.is_open:
+            return 0, None
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         at = <const uint8_t*>view.buf
         ends = is_ending(at, at + view.len)
         code = code_of(at, at + view.len)
         PyBuffer_Release(&view)
-        if not ends:
-            taken, reply = self.sends(connection, buffer)
-            if taken or reply is not None or (code != SEND_V2 and code != 0):
-                return taken, reply
-        if not self.is_open:
-            return 0, None
-        return self.take_all(connection, buffer, ends)
+        return self.take_all(connection, buffer, ends) if ends or code == SEND_V2 or code == 0 else (0, None)
 
     cdef tuple take_all(self, connection, buffer, bint ends):
         cdef Py_buffer view
@@ -195,7 +188,6 @@ cdef class FastTransactions:
         self.max_body = self.gate()
         if self.max_body <= 0:
             return 0, None
-        self.make_ready()
         born_host = b"" if ends else self.peer_of(connection)
         now = self.now_ms()
         self.counted_before = self.counted_up_to()
@@ -298,6 +290,7 @@ cdef class FastTransactions:
             return 0
         if not read_properties(request.fields[8], &said, False, self.hold_halves is None):
             return 0
+        self.make_ready()
         fields.properties_length = self.write_half_properties(request.fields[8], said.unique, topic, figures.queue_id)
         if fields.properties_length == 0:
             return 0
@@ -446,6 +439,7 @@ cdef class FastTransactions:
             op_words = count_words(&op_facts)
             if not index_has_room(self.index, message_words + op_words):
                 return 0
+        self.make_ready()
         if op_size <= 0 or not has_room(self.op_queue) or self.log.place == NULL:
             return 0
         if self.log.position + message_size + op_size + 8 > self.log.size:

@@ -1,6 +1,6 @@
 """Transactions by the short way: which broker may use it, and what it has to be told.
 
-The short way itself is native (`_fasttransaction_native.pyx`). It stands around the short ways of ordinary messages,
+The short way itself is native (`_fasttransaction_native.pyx`). It is asked for what the one of ordinary messages leaves,
 and like them never says no: whatever it does not know goes through `send.py` and `transaction.py`.
 """
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from arrowmq import native
 from arrowmq.broker.fastpath import (
     SEND_FIGURES,
-    FastSend,
     answer_words,
     gate_of,
     hold_until_flushed,
@@ -43,18 +42,17 @@ else:
 FastTransactions = _fasttransaction.FastTransactions
 
 
-def with_transactions(broker: Broker, sends: FastSend | None) -> FastTransactions | FastSend | None:
-    """The short ways of a broker together; `sends` alone where its settings leave no ordinary transaction."""
+def build_fast_transactions(broker: Broker) -> FastTransactions | None:
+    """The short way of transactions; None where the broker's settings leave no ordinary one."""
     store = broker.store
-    if sends is None or not native.is_native(_fasttransaction) or store.config.enabled_append_prop_crc:
-        return sends
+    if not native.is_native(_fasttransaction) or store.config.enabled_append_prop_crc:
+        return None
     service = next(service for service in broker.services if isinstance(service, TransactionService))
     transactions, counts = service.transactions, service.counts
     ip, port = broker.address.store_host
     region = region_of(broker.config)
     is_sync = broker.path.sync_flush
     short = FastTransactions(
-        sends,
         store.commit_log.tail,
         store.index.tail,
         transactions.ended,

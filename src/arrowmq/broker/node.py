@@ -24,7 +24,7 @@ from arrowmq.broker.clients import SWEEP_S, Clients
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.creation_times import CreationTimes
 from arrowmq.broker.fastpath import FastSend, build_fast_path
-from arrowmq.broker.fasttransaction import FastTransactions, with_transactions
+from arrowmq.broker.fasttransaction import build_fast_transactions
 from arrowmq.broker.groups import SubscriptionGroups
 from arrowmq.broker.kept_settings import LIVE_STORE_KEYS, KeptSettings
 from arrowmq.broker.locks import QueueLocks
@@ -88,9 +88,6 @@ class Broker:
         self.handlers = HandlerTable(*self.services, times=self.answer_times)
         self.fast_path: FastSend | None = None
         self.vip_fast_path: FastSend | None = None  # the VIP port knows no pulls
-        # Those and the short way of transactions around them: what the ports are given
-        self.short_way: FastTransactions | FastSend | None = None
-        self.vip_short_way: FastTransactions | FastSend | None = None
 
     def file(self, name: str) -> JsonConfigFile:
         """A table of this broker on disk."""
@@ -162,16 +159,17 @@ class Broker:
         self.is_running = True
         self.fast_path = build_fast_path(self)
         self.vip_fast_path = build_fast_path(self, with_pulls=False)
-        self.short_way = with_transactions(self, self.fast_path)
-        self.vip_short_way = with_transactions(self, self.vip_fast_path)
+        for fast_path in (self.fast_path, self.vip_fast_path):
+            if fast_path is not None:
+                fast_path.transactions = build_fast_transactions(self)
         await self.registration.start()
 
     async def stop(self) -> None:
         """Leaves the routes, ends the services, persists the tables, closes the store."""
         self.is_running = False
-        for short_way in (self.short_way, self.vip_short_way):
-            if short_way is not None:
-                short_way.close()
+        for fast_path in (self.fast_path, self.vip_fast_path):
+            if fast_path is not None:
+                fast_path.close()
         await self.registration.stop()
         await self.background.stop()
         self.longpoll.stop()
