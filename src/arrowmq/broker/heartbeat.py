@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from arrowmq.broker import names
 from arrowmq.broker.clients import CONSUME_ACTIVELY, ClientChannel, Clients
@@ -21,15 +22,13 @@ from arrowmq.wire.headers import GetConsumerListByGroup, UnregisterClient
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class HeartbeatService:
-    def __init__(
-        self, config: BrokerConfig, topics: Topics, groups: SubscriptionGroups, clients: Clients, clock: Clock
-    ) -> None:
-        self.config = config
-        self.topics = topics
-        self.groups = groups
-        self.clients = clients
-        self.clock = clock
+    config: BrokerConfig
+    topics: Topics
+    groups: SubscriptionGroups
+    clients: Clients
+    clock: Clock
 
     @handles(RequestCode.HEART_BEAT)
     def heartbeat(self, call: Call) -> Answer:

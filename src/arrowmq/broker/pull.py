@@ -7,6 +7,7 @@ by the store's own thread, so that no other request waits for it.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 from arrowmq.broker.config import READ, BrokerConfig
@@ -73,29 +74,18 @@ class Pull:
         self.max_bytes = MAX_BYTES if asked is None else min(max(asked, MIN_BYTES), MAX_BYTES)
 
 
+@dataclass(eq=False, repr=False)
 class PullService:
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: Topics,
-        groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
-        subscriptions: Subscriptions,
-        longpoll: LongPoll,
-        stats: BrokerStats,
-        clock: Clock,
-    ) -> None:
-        self.config = config
-        self.store = store
-        self.topics = topics
-        self.groups = groups
-        self.offsets = offsets
-        self.subscriptions = subscriptions
-        self.longpoll = longpoll
-        self.stats = stats
-        self.clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
+    config: BrokerConfig
+    store: MessageStore
+    topics: Topics
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    subscriptions: Subscriptions
+    longpoll: LongPoll
+    stats: BrokerStats
+    clock: Clock
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, request: PullMessage, call: Call) -> Any:

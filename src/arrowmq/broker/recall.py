@@ -6,6 +6,8 @@ delete mark for the same second; SUCCESS means that the mark is stored. Off by d
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.config import BrokerConfig
 from arrowmq.broker.names import SLAVE, is_retry_or_dlq
@@ -25,15 +27,13 @@ from arrowmq.wire.record import Record
 RECALL_TAG = "_RECALL_TAG_"
 
 
+@dataclass(eq=False, repr=False)
 class RecallService:
-    def __init__(
-        self, config: BrokerConfig, address: BrokerAddress, topics: Topics, path: MessagePath, clock: Clock
-    ) -> None:
-        self.config = config
-        self.address = address
-        self.topics = topics
-        self.path = path
-        self.clock = clock
+    config: BrokerConfig
+    address: BrokerAddress
+    topics: Topics
+    path: MessagePath
+    clock: Clock
 
     @handles(RequestCode.RECALL_MESSAGE)
     def recall(self, request: RecallMessage, call: Call) -> Answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+from dataclasses import dataclass
 
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.clients import Clients
@@ -31,24 +32,15 @@ log = logging.getLogger(__name__)
 PUSH_TIMEOUT_S = 10.0
 
 
+@dataclass(eq=False, repr=False)
 class ReplyService:
-    def __init__(
-        self,
-        config: BrokerConfig,
-        address: BrokerAddress,
-        clients: Clients,
-        sends: SendService,
-        path: MessagePath,
-        stats: BrokerStats,
-        clock: Clock,
-    ) -> None:
-        self.config = config
-        self.address = address
-        self.clients = clients
-        self.sends = sends
-        self.path = path
-        self.stats = stats
-        self.clock = clock
+    config: BrokerConfig
+    address: BrokerAddress
+    clients: Clients
+    sends: SendService
+    path: MessagePath
+    stats: BrokerStats
+    clock: Clock
 
     @handles(RequestCode.SEND_REPLY_MESSAGE)
     async def reply(self, request: SendMessage, call: Call) -> Answer:

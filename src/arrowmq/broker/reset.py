@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from arrowmq.broker.clients import ClientChannel, Clients
 from arrowmq.broker.config import BrokerConfig
@@ -43,24 +44,15 @@ EVERY_QUEUE = -1
 NO_OFFSET = -1
 
 
+@dataclass(eq=False, repr=False)
 class ResetService:
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: Topics,
-        groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-        longpoll: LongPoll,
-    ) -> None:
-        self.config = config
-        self.store = store
-        self.topics = topics
-        self.groups = groups
-        self.offsets = offsets
-        self.clients = clients
-        self.longpoll = longpoll
+    config: BrokerConfig
+    store: MessageStore
+    topics: Topics
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    clients: Clients
+    longpoll: LongPoll
 
     @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     async def reset_offset(self, request: ResetOffset, call: Call) -> Answer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable
+from dataclasses import dataclass
 
 from arrowmq.broker import names
 from arrowmq.broker.address import BrokerAddress
@@ -43,27 +44,19 @@ def group_of_retry_topic(topic: str) -> str:
     return topic.removeprefix(names.RETRY_PREFIX).partition("+")[0]
 
 
+@dataclass(eq=False, repr=False)
 class RetryService:
-    def __init__(
-        self,
-        config: BrokerConfig,
-        address: BrokerAddress,
-        store: MessageStore,
-        topics: Topics,
-        groups: SubscriptionGroups,
-        locks: QueueLocks,
-        path: MessagePath,
-        stats: BrokerStats,
-    ) -> None:
-        self.config = config
-        self.address = address
-        self.store = store
-        self.topics = topics
-        self.groups = groups
-        self.locks = locks
-        self.path = path
-        self.stats = stats
-        path.rules.append(self.rule)
+    config: BrokerConfig
+    address: BrokerAddress
+    store: MessageStore
+    topics: Topics
+    groups: SubscriptionGroups
+    locks: QueueLocks
+    path: MessagePath
+    stats: BrokerStats
+
+    def __post_init__(self) -> None:
+        self.path.rules.append(self.rule)
 
     # Sent back by its place in the log
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from arrowmq.broker import names
 from arrowmq.broker.address import BrokerAddress
@@ -62,25 +63,18 @@ STORED = frozenset(
 )
 
 
+@dataclass(eq=False, repr=False)
 class SendService:
-    def __init__(
-        self,
-        config: BrokerConfig,
-        address: BrokerAddress,
-        topics: Topics,
-        path: MessagePath,
-        stats: BrokerStats,
-        clock: Clock,
-        routed: Callable[[], Awaitable[None]],
-    ) -> None:
-        self.config = config
-        self.address = address
-        self.topics = topics
-        self.path = path
-        self.stats = stats
-        self.clock = clock
-        self.routed = routed
-        self.unique_ids = UniqueIds(address.ip, clock.now_ms)
+    config: BrokerConfig
+    address: BrokerAddress
+    topics: Topics
+    path: MessagePath
+    stats: BrokerStats
+    clock: Clock
+    routed: Callable[[], Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        self.unique_ids = UniqueIds(self.address.ip, self.clock.now_ms)
 
     @handles(RequestCode.SEND_MESSAGE)
     def send(self, request: SendMessage, call: Call) -> Answer | Awaitable[Answer]:
