@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from arrowmq.remoting.tls import client_tls
 from arrowmq.server import MAIN_PORT_ONLY, Node, build_node
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frame import Command, encode_frame
+from certificates import self_signed
 
 LOCAL = {"bindAddress": "127.0.0.1", "brokerName": "broker-a", "mappedFileSizeCommitLog": "1048576"}
 
@@ -209,16 +209,12 @@ async def test_every_code_with_senseless_fields_gets_an_answer(tmp_path: Path) -
 
 @pytest.fixture
 def tls(tmp_path: Path) -> dict[str, str]:
-    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=arrowmq"),
-            *("-keyout", key, "-out", certificate),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return {"tls.server.mode": "enforcing", "tls.server.certPath": certificate, "tls.server.keyPath": key}
+    certificate = self_signed(tmp_path)
+    return {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(certificate),
+        "tls.server.keyPath": str(certificate.with_name("key.pem")),
+    }
 
 
 async def test_a_node_that_insists_on_tls_registers_and_serves_over_it(tmp_path: Path, tls: dict[str, str]) -> None:

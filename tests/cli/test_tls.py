@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,31 +10,16 @@ import pytest
 
 from arrowmq.server import build_node
 from arrowmq.sync.loop_thread import LoopThread
+from certificates import self_signed
 
 from .conftest import Command
-
-
-def certificate(folder: Path) -> Path:
-    """A key and a certificate for localhost that signs itself."""
-    folder.mkdir(parents=True)
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
-            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
-        ],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
-    return folder / "cert.pem"
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The NameServer of a cluster that takes TLS connections only, and its certificate."""
     folder = tmp_path_factory.mktemp("tls")
-    trusted = certificate(folder / "known")
+    trusted = self_signed(folder / "known")
     settings = {
         "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "brokerName": "broker-a",
         "mappedFileSizeCommitLog": str(1 << 20), "tls.server.mode": "enforcing",
@@ -72,7 +56,7 @@ def test_without_tls_it_is_a_sentence(guarded: tuple[str, Path]) -> None:
 
 
 def test_a_certificate_that_is_not_known_is_a_sentence(guarded: tuple[str, Path], tmp_path: Path) -> None:
-    other = certificate(tmp_path / "other")
+    other = self_signed(tmp_path / "other")
     said = Command(guarded[0]).fails(3, "topic", "list", "--tls-ca", str(other), "--timeout", "2")
     assert "certificate" in said.lower()
     assert 1 == said.count("\n")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from oracle.process import HOST, broker_port, free_port
 
 import arrowmq
 import arrowmq.sync
+from certificates import self_signed
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -61,17 +61,7 @@ def round_trip(namesrv: str, **options: Any) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=arrowmq test"),
-            *("-addext", f"subjectAltName=IP:{HOST}"),
-            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return folder
+    return self_signed(tmp_path_factory.mktemp("tls")).parent
 
 
 @pytest.fixture(scope="module", params=["apache-5.5", "arrowmq"])

@@ -123,7 +123,7 @@ async def test_a_cancelled_request_leaves_nothing_behind(start_server: Any, clie
         await waiting
     connection = client.connection(address)
     assert connection is not None
-    assert len(connection._pending) == 0
+    assert connection.pending == 0
     assert len(client._endpoint.deadlines) == 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from arrowmq.remoting.handlers import Answer, Call, handles
 from arrowmq.remoting.tls import client_tls, server_tls
 from arrowmq.wire.errors import FrameError
 from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from certificates import self_signed
 
 WHO = 10
 
@@ -117,16 +117,7 @@ def test_no_bytes_break_the_reader_of_proxy_headers(data: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=arrowmq"),
-            *("-keyout", str(path / "key.pem"), "-out", str(path / "cert.pem")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return path
+    return self_signed(tmp_path_factory.mktemp("tls")).parent
 
 
 def tls_settings(path: Path, **more: str) -> dict[str, str]:

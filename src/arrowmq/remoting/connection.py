@@ -92,6 +92,27 @@ class Connection(Intake, asyncio.BufferedProtocol):
     def peer_text(self) -> str:
         return self.name or format_address(*self.peer)
 
+    @property
+    def is_paused(self) -> bool:
+        """Nothing more is read of this peer until it takes what waits for it, or its requests are answered."""
+        return bool(self._is_paused)
+
+    @property
+    def held_bytes(self) -> int:
+        """Kept of frames that are not whole yet."""
+        return len(self._held) + (0 if self._large is None else len(self._large))
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Written here, and not yet taken over by the kernel."""
+        handed_over = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return handed_over + (0 if self._outbox is None else self._outbox.waiting_bytes)
+
+    @property
+    def pending(self) -> int:
+        """Own requests that wait for their answers."""
+        return len(self._pending)
+
     # --- the transport's calls ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: BaseTransport) -> None:
