@@ -1,7 +1,7 @@
 """Transactions by the short way: which broker may use it, and what it has to be told.
 
-The short way itself is native (`_fasttransaction_native.pyx`). It is asked for what the one of ordinary messages leaves,
-and like them never says no: whatever it does not know goes through `send.py` and `transaction.py`.
+The short way itself is native (`_fasttransaction_native.pyx`). It is asked for what the one of ordinary messages leaves
+and, like that one, never says no: whatever it does not know goes through `send.py` and `transaction.py`.
 """
 
 from __future__ import annotations
