@@ -110,8 +110,6 @@ class ArrowMQ:
         command = [sys.executable, "-c", "from arrowmq.cli import main; main()", "server", "--stop-with-stdin"]
         command += ["--dir", str(self.store), "--namesrv-port", "0", "--port", "0", "--log-level", "error"]
         command += ["--set", "brokerIP1=127.0.0.1", "--set", f"defaultTopicQueueNums={QUEUES}"]
-        # All rows of the exactly-once write are one batch here: without this the broker would ask about it meanwhile.
-        command += ["--set", "transactionTimeOut=300000"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.namesrv = self.process.stdout.readline().split("NameServer ")[1].split(",")[0]

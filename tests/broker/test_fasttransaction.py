@@ -56,6 +56,8 @@ def half_frame(dice: random.Random, opaque: int) -> bytes:
     text = f"TRAN_MSG\x01true\x02PGROUP\x01producers\x02UNIQ_KEY\x01{opaque:032X}\x02WAIT\x01true\x02"
     if dice.random() < 0.5:
         text += f"KEYS\x01order-{opaque} customer-{opaque % 7}\x02TAGS\x01paid\x02"
+    if dice.random() < 0.2:
+        text += dice.choice(("city\x01Zürich\x02", "城市\x01北京\x02", "smile\x01😀\x02", "mended\x01\ufffd\x02"))
     if dice.random() < 0.15:
         text += dice.choice(ODD_PROPERTIES)
     if dice.random() < 0.1:
@@ -76,7 +78,12 @@ def half_frame(dice: random.Random, opaque: int) -> bytes:
         )  # fmt: skip
         ext[name] = value
     body = dice.randbytes(dice.choice((0, 1, 300, 900)) if dice.random() < 0.1 else dice.randrange(1, 400))
-    return encoded(dice, Command.request(RequestCode.SEND_MESSAGE_V2, ext, body, opaque=opaque))
+    frame = encoded(dice, Command.request(RequestCode.SEND_MESSAGE_V2, ext, body, opaque=opaque))
+    if frame[4] == 1 and dice.random() < 0.5:  # a binary header may hold any bytes
+        frame = frame.replace("ü".encode(), dice.choice((b"\xc3\x28", b"\xff\xfe", b"\xc0\xaf", b"\xc3\xc3")))
+        frame = frame.replace("北".encode(), dice.choice((b"\xed\xa0\x80", b"\xe0\x80\x80", b"\xe5\x8c\x01")))
+        frame = frame.replace("😀".encode(), dice.choice((b"\xf5\x90\x80\x80", b"\xf0\x80\x80\x80", b"\xf8abc")))
+    return frame
 
 
 def end_frame(dice: random.Random, opaque: int, place: tuple[int, int]) -> bytes:

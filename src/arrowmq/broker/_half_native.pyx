@@ -2,7 +2,7 @@
 
 Whatever is not of the plain form makes `read_properties` say no; then the request goes the general way, which judges it.
 """
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from arrowmq.broker._ordinary cimport is_unusual_name, is_word
@@ -25,7 +25,7 @@ cdef bint read_properties(Text properties, Said* said, bint is_stored, bint may_
     """Whether the general path would take these properties of a half message just as they are, and what they say.
 
     It parses and writes them anew, so: every item has a name and a value and their ends, no name comes twice, none
-    asks for special treatment, and all is ASCII. `may_wait` says whether WAIT=false makes no difference here.
+    asks for special treatment, and all is sound UTF-8. `may_wait` says whether WAIT=false makes no difference here.
     """
     cdef Text names[MAX_NAMES]
     cdef int count = 0, index
@@ -36,14 +36,14 @@ cdef bint read_properties(Text properties, Said* said, bint is_stored, bint may_
     said.is_half = False
     while at < end:
         name.data = at
-        while at < end and at[0] > 2 and at[0] < 0x80:
+        while at < end and at[0] > 2:
             at += 1
         if at == end or at[0] != 1:
             return False
         name.size = at - name.data
         at += 1
         value.data = at
-        while at < end and at[0] > 2 and at[0] < 0x80:
+        while at < end and at[0] > 2:
             at += 1
         if (at == end and is_stored) or (at < end and at[0] != 2):
             return False
@@ -73,7 +73,34 @@ cdef bint read_properties(Text properties, Said* said, bint is_stored, bint may_
                 return False
         names[count] = name
         count += 1
-    return said.is_half and said.unique.size <= MAX_ID and is_word(said.unique)
+    return said.is_half and said.unique.size <= MAX_ID and is_word(said.unique) and is_utf8(properties)
+
+
+cdef bint is_utf8(Text text) noexcept nogil:
+    """Whether decoding and encoding the text again gives the same bytes: no overlong forms, no surrogates."""
+    cdef const uint8_t* at = text.data
+    cdef const uint8_t* end = text.data + text.size
+    cdef int more, index
+    cdef uint32_t letter
+    while at < end:
+        if at[0] < 0x80:
+            at += 1
+            continue
+        more = 1 if at[0] & 0xE0 == 0xC0 else 2 if at[0] & 0xF0 == 0xE0 else 3 if at[0] & 0xF8 == 0xF0 else 0
+        if more == 0 or end - at <= more:
+            return False
+        letter = at[0] & (0x3F >> more)
+        at += 1
+        for index in range(more):
+            if at[0] & 0xC0 != 0x80:
+                return False
+            letter = (letter << 6) | (at[0] & 0x3F)
+            at += 1
+        if letter < (0x80 if more == 1 else 0x800 if more == 2 else 0x10000):
+            return False
+        if letter > 0x10FFFF or 0xD800 <= letter <= 0xDFFF:
+            return False
+    return True
 
 
 cdef bint is_ascii(Text text) noexcept nogil:
