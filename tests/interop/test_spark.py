@@ -79,6 +79,20 @@ def test_topic_stream_live_store_and_copy_of_an_apache_broker_are_the_same_rows(
     assert served == whole(spark.read.parquet(str(tmp_path / "data")).select(*served[0].__fields__))
 
 
+def test_rows_of_a_task_keep_their_order_on_an_apache_broker(spark: Any, broker: tuple[str, Path]) -> None:
+    """It takes requests of one connection in several threads."""
+    namesrv, _ = broker
+    frame = spark.range(0, 40_000, 1, 1).selectExpr(
+        "cast(id as string) as body", "concat('key', id % 2) as shardingKey"
+    )
+    frame.write.format("arrowmq").options(namesrv=namesrv, topic="SparkOrder").mode("append").save()
+    rows = source(spark.read, namesrv, "SparkOrder").select("queueId", "queueOffset", "body").collect()
+    assert 40_000 == len(rows)
+    for number in range(2):
+        mine = sorted((row for row in rows if int(row.body) % 2 == number), key=lambda row: row.queueOffset)
+        assert list(range(number, 40_000, 2)) == [int(row.body) for row in mine]
+
+
 def test_the_exactly_once_sink_keeps_its_word_on_an_apache_broker(
     spark: Any, broker: tuple[str, Path], tmp_path: Path
 ) -> None:

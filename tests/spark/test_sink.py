@@ -14,10 +14,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from arrowmq.spark.batch_book import BEGUN, DONE, BatchBook, Entry
 from arrowmq.spark.cluster import Cluster, Connection, Refusal
 from arrowmq.spark.options import OptionError
-from arrowmq.spark.send import Halves, Outgoing, Sender
+from arrowmq.spark.send import Halves, Outgoing, Sender, may_leave
 from arrowmq.spark.sink import SinkOptions
 from arrowmq.spark.starting import unhurried
 from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
+from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.frame import Command
 from arrowmq.wire.message import MessageQueue
 
 GROUP = "sink-tests"
@@ -53,6 +55,21 @@ def test_a_sharding_key_keeps_its_rows_together_and_in_order(spark: Any, server:
         mine = [row for row in rows if row.properties["__SHARDINGKEY"] == f"key{number}"]
         assert 1 == len({row.queueId for row in mine})
         assert [str(item) for item in range(number, 400, 5)] == [bytes(row.body).decode() for row in mine]
+
+
+def test_a_broker_of_several_threads_gets_one_batch_of_a_queue_at_a_time() -> None:
+    """Apache's takes requests of one connection in any order: a million rows once came out of their order there."""
+    first, second = (MessageQueue("t", "broker-a", number) for number in range(2))
+    commands = [Command.request(RequestCode.SEND_BATCH_MESSAGE, {}) for _ in range(4)]
+    batches = [[Outgoing(queue, b"x", {})] for queue in (first, second, first, second)]
+    waiting = list(zip(batches, commands, strict=True))
+    assert commands == may_leave(waiting, 0, 0, keeps_order=True)
+    assert commands[:2] == may_leave(waiting, 0, 0, keeps_order=False)
+    assert [] == may_leave(waiting, 0, 2, keeps_order=False)
+    assert commands[2:3] == may_leave(waiting, 1, 2, keeps_order=False)
+    assert commands[2:] == may_leave(waiting, 2, 2, keeps_order=False)
+    delayed = [([Outgoing(first, b"x", {"DELAY": "1"})], command) for command in commands]
+    assert commands == may_leave(delayed, 0, 0, keeps_order=False)
 
 
 def test_queues_and_delays_can_be_chosen(spark: Any, server: Server) -> None:

@@ -55,6 +55,9 @@ class Link:
         self.timeout_s = timeout_s
         self.on_request: Callable[[Command], None] | None = None
         self._credentials = credentials
+        # Whether the other side takes requests in the order they come, as far as is known: ArrowMQ's broker does,
+        # Apache's hands them to several threads.
+        self.keeps_order = False
         self._early: dict[int, Command] = {}
         host, _, port = address.rpartition(":")
         try:

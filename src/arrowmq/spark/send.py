@@ -19,7 +19,7 @@ from arrowmq.spark.exchange import Run
 from arrowmq.spark.link import LinkLost
 from arrowmq.wire import properties as names
 from arrowmq.wire.batch import BatchItem, encode_batch
-from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.codes import LanguageCode, RequestCode, ResponseCode
 from arrowmq.wire.frame import Command
 from arrowmq.wire.ids import parse_offset_message_id
 from arrowmq.wire.message import MessageQueue
@@ -74,6 +74,24 @@ class Halves:
         for broker, places in other.places.items():
             self.places.setdefault(broker, []).extend(places)
         self.topics |= other.topics
+
+
+def may_leave(
+    waiting: list[tuple[list[Outgoing], Command]], done: int, sent: int, *, keeps_order: bool
+) -> list[Command]:
+    """The requests that may leave now; to a broker that does not take them in order, one batch of a queue at a time."""
+    following = waiting[sent : sent + REFILL]
+    if keeps_order:
+        return [command for _, command in following]
+    under_way = {group[0].queue for group, _ in waiting[done:sent]}
+    fresh: list[Command] = []
+    for group, command in following:
+        queue = group[0].queue
+        if queue in under_way and not group[0].is_single:
+            break
+        under_way.add(queue)
+        fresh.append(command)
+    return fresh
 
 
 class Sender:
@@ -149,15 +167,19 @@ class Sender:
             return lost
         busy: Exception | None = None
         left: list[tuple[list[Outgoing], Command]] = []
-        done = 0
+        done = sent = 0
         try:
-            sent = 0
             for group, command in waiting:
-                if sent - done <= WINDOW - REFILL and sent < len(waiting):
+                if busy is None and sent - done <= WINDOW - REFILL:
                     # Many at a time: one write, and one wake-up of the broker for all of them.
-                    link.send([following for _, following in waiting[sent : sent + REFILL]])
-                    sent += REFILL
+                    fresh = may_leave(waiting, done, sent, keeps_order=link.keeps_order)
+                    if fresh:
+                        link.send(fresh)
+                        sent += len(fresh)
+                elif sent == done:
+                    break  # a broker that is busy gets what is under way, and no more: order is kept
                 answer = link.receive(command.opaque)
+                link.keeps_order = answer.language == LanguageCode.PYTHON
                 done += 1
                 if answer.code in STORED:
                     self._stored(broker, group, answer)
@@ -170,7 +192,7 @@ class Sender:
             self._cluster.drop(address)
             waiting[:] = left + waiting[done:]
             return lost
-        waiting[:] = left
+        waiting[:] = left + waiting[done:]
         return busy
 
     def _attempt_halves(self, broker: str, waiting: list[Outgoing]) -> Exception | None:
