@@ -225,7 +225,7 @@ class Player:
         if self.chance.random() < 0.6:
             more = {"retryMaxTimes": self.chance.randrange(20), "consumeBroadcastEnable": self.chance.random() < 0.5}
             return (await self._make_group(group, **more)).code
-        # Apache 5.5.0 makes a group anew, with default settings, in the very request that deletes it without its offsets.
+        # Apache 5.5.0 makes a group anew, with default settings, in the request that deletes it without its offsets.
         header = {"groupName": group, "cleanOffset": True}
         return (await self.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)).code
 
