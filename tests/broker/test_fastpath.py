@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
-import socket
-import struct
 from pathlib import Path
 
 import pytest
+from talking import Talk, cut, files_of
 
 from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
@@ -135,51 +133,6 @@ def frames_of(seed: int, count: int) -> list[bytes]:
     return frames
 
 
-class Talk:
-    """A client with a fixed address and port, so that both runs write the same born host."""
-
-    def __init__(self, local_port: int) -> None:
-        self.local_port = local_port
-
-    async def __aenter__(self) -> Talk:
-        return self
-
-    async def connect(self, port: int) -> None:
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no TIME_WAIT
-        sock.bind((CLIENT, self.local_port))
-        self.local_port = sock.getsockname()[1]
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-        self.reader, self.writer = await asyncio.open_connection(sock=sock)
-
-    async def answers(self, chunks: list[bytes]) -> dict[int, bytes]:
-        """Send the chunks; the frames that answer them by opaque, when all who wait for one have it."""
-        asked = FrameSplitter().feed(b"".join(chunks))
-        expected = {command.opaque for command in asked if not command.is_oneway}
-
-        async def send() -> None:
-            for chunk in chunks:
-                self.writer.write(chunk)
-                await self.writer.drain()
-
-        sending = asyncio.ensure_future(send())
-        answers: dict[int, bytes] = {}
-        splitter = FrameSplitter()
-        while answers.keys() != expected:
-            data = await self.reader.read(1 << 16)
-            assert data, "the broker closed the connection"
-            for command in splitter.feed(data):
-                answers[command.opaque] = encode_frame(command)
-        await sending
-        return answers
-
-    async def __aexit__(self, *error: object) -> None:
-        self.writer.transport.abort()
-        await asyncio.sleep(0)
-
-
 class Outcome:
     def __init__(
         self,
@@ -220,7 +173,7 @@ async def run(
         if short:
             assert broker.fast_path is not None
             server.fast_path = broker.fast_path
-        async with Talk(like.local_port if like else 0) as talk:
+        async with Talk(CLIENT, like.local_port if like else 0) as talk:
             await talk.connect(port)
             answers = await talk.answers(chunks)
         if broker.fast_path is not None:
@@ -230,28 +183,12 @@ async def run(
     finally:
         await server.close()
         await broker.stop()
-    files = {
-        str(path.relative_to(root)): path.read_bytes()
-        for folder in ("commitlog", "consumequeue", "index")
-        for path in sorted((root / folder).rglob("*"))
-        if path.is_file()
-    }
-    return Outcome(answers, files, port, talk.local_port, taken, offsets)
+    return Outcome(answers, files_of(root), port, talk.local_port, taken, offsets)
 
 
 def closing(frames: list[bytes]) -> bytes:
     last = Command.request(RequestCode.GET_MAX_OFFSET, {"topic": "Orders", "queueId": "0"}, opaque=len(frames) + 1)
     return encode_frame(last)
-
-
-def cut(data: bytes, dice: random.Random) -> list[bytes]:
-    """The stream in pieces that end anywhere."""
-    pieces, at = [], 0
-    while at < len(data):
-        size = dice.choice((1, 7, 300, 5000, 60000))
-        pieces.append(data[at : at + size])
-        at += size
-    return pieces
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -299,7 +236,7 @@ async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_p
     ext = {**ext_of(random.Random(1), 1, batch=False), "b": "Orders", "e": "0", "i": f"UNIQ_KEY\x01{1:032X}\x02"}
     frame = encode_frame(Command.request(RequestCode.SEND_MESSAGE_V2, ext, b"x" * 100))
     taken = []
-    async with Talk(0) as talk:
+    async with Talk(CLIENT, 0) as talk:
         await talk.connect(port)
         await talk.answers([frame])
         (connection,) = server.connections
@@ -337,7 +274,7 @@ async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_
     first = queue.segment_at(0)
     assert first is not None
     is_at_hand = is_resident(first.view, 0, 160)
-    async with Talk(0) as talk:
+    async with Talk(CLIENT, 0) as talk:
         await talk.connect(server.port)
         (answer,) = FrameSplitter().feed((await talk.answers([encode_frame(pull)]))[1])
         assert [record.queue_offset for record in decode_records(answer.body)] == list(range(8))
@@ -365,7 +302,7 @@ async def test_what_went_the_short_way_is_counted_like_any_message(tmp_path: Pat
         await broker.start(await server.start("127.0.0.1", 0))
         if short:
             server.fast_path = broker.fast_path
-        async with Talk(0) as talk:
+        async with Talk(CLIENT, 0) as talk:
             await talk.connect(server.port)
             await talk.answers(chunks)
         broker.stats.gather()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import socket
-import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from talking import Talk, cut, files_of
 
 from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
@@ -105,53 +103,6 @@ def end_frame(dice: random.Random, opaque: int, place: tuple[int, int]) -> bytes
     return encoded(dice, Command.request(RequestCode.END_TRANSACTION, ext, opaque=opaque))
 
 
-def cut(data: bytes, dice: random.Random) -> list[bytes]:
-    """The stream in pieces that end anywhere."""
-    pieces, at = [], 0
-    while at < len(data):
-        size = dice.choice((1, 7, 300, 5000, 60000))
-        pieces.append(data[at : at + size])
-        at += size
-    return pieces
-
-
-class Talk:
-    """A client with a fixed address and port, so that both runs write the same born host."""
-
-    def __init__(self, local_port: int) -> None:
-        self.local_port = local_port
-
-    async def connect(self, port: int) -> None:
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no TIME_WAIT
-        sock.bind((CLIENT, self.local_port))
-        self.local_port = sock.getsockname()[1]
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-        self.reader, self.writer = await asyncio.open_connection(sock=sock)
-
-    async def answers(self, data: bytes, dice: random.Random) -> dict[int, bytes]:
-        """Send the frames in pieces; the answers by opaque, when all who wait for one have it."""
-        expected = {command.opaque for command in FrameSplitter().feed(data) if not command.is_oneway}
-
-        async def send() -> None:
-            for piece in cut(data, dice):
-                self.writer.write(piece)
-                await self.writer.drain()
-
-        sending = asyncio.ensure_future(send())
-        answers: dict[int, bytes] = {}
-        splitter = FrameSplitter()
-        while answers.keys() != expected:
-            received = await self.reader.read(1 << 16)
-            assert received, "the broker closed the connection"
-            for command in splitter.feed(received):
-                answers[command.opaque] = encode_frame(command)
-        await sending
-        return answers
-
-
 @dataclass
 class Outcome:
     port: int = 0
@@ -178,18 +129,18 @@ async def run(
     await broker.start(outcome.port)
     if short:
         server.fast_path = broker.fast_path
-    talk = Talk(like.local_port)
+    talk = Talk(CLIENT, like.local_port)
     await talk.connect(outcome.port)
     outcome.local_port = talk.local_port
     try:
         dice = random.Random(seed)
         halves = b"".join(half_frame(dice, opaque) for opaque in range(1, 301))
-        outcome.answers.append(await talk.answers(halves, random.Random(seed)))
+        outcome.answers.append(await talk.answers(cut(halves, random.Random(seed))))
         places = places_in(outcome.answers[0])
         for number, first in enumerate((1000, 2000)):
             chosen = dice.sample(places, len(places) * 2 // 3) + dice.choices(places, k=repeated)
             ends = b"".join(end_frame(dice, first + index, place) for index, place in enumerate(chosen))
-            outcome.answers.append(await talk.answers(ends + closing(first + 999), random.Random(seed)))
+            outcome.answers.append(await talk.answers(cut(ends + closing(first + 999), random.Random(seed))))
             outcome.counts.append(counts_of(broker))
             if number == 0:
                 await clock.advance(30)
@@ -204,12 +155,7 @@ async def run(
         talk.writer.transport.abort()
         await server.close()
         await broker.stop()
-    outcome.files = {
-        str(path.relative_to(root)): path.read_bytes()
-        for folder in ("commitlog", "consumequeue", "index")
-        for path in sorted((root / folder).rglob("*"))
-        if path.is_file()
-    }
+    outcome.files = files_of(root)
     return outcome
 
 
@@ -243,9 +189,7 @@ def counts_of(broker: Broker) -> Any:
 
 
 def native_is_there() -> bool:
-    from arrowmq.broker.fasttransaction import _fasttransaction
-
-    return native.is_native(_fasttransaction)
+    return native.is_native(native.load("arrowmq.broker._fasttransaction"))
 
 
 @pytest.mark.parametrize("seed", range(6))
