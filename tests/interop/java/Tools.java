@@ -33,7 +33,7 @@ final class Tools {
         ByteArrayOutputStream complained = new ByteArrayOutputStream();
         System.setOut(new PrintStream(printed, true, "UTF-8"));
         System.setErr(new PrintStream(complained, true, "UTF-8"));
-        boolean ended;
+        Map<String, Object> said = new LinkedHashMap<>();
         try {
             forgetSubcommands();
             // Some subcommands repeat themselves until they are stopped.
@@ -41,19 +41,19 @@ final class Tools {
             tool.setDaemon(true);
             tool.start();
             tool.join(command.number("limit", 60000));
-            ended = !tool.isAlive();
+            boolean ended = !tool.isAlive();
+            said.put("printed", printed.toString("UTF-8"));
+            said.put("complained", complained.toString("UTF-8"));
+            said.put("ended", ended);
             if (!ended) {
+                // What it says of being stopped is not worth knowing, and must not be taken for the next one's words.
                 tool.interrupt();
-                tool.join(5000);
+                tool.join(60000);
             }
         } finally {
             System.setOut(out);
             System.setErr(err);
         }
-        Map<String, Object> said = new LinkedHashMap<>();
-        said.put("printed", printed.toString("UTF-8"));
-        said.put("complained", complained.toString("UTF-8"));
-        said.put("ended", ended);
         return said;
     }
 
