@@ -52,15 +52,6 @@ class Run:
         self.answered += 1
         return True
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every request was answered with plain success."""
-        return not self._unusual and self.answered == len(self._found)
-
-    def places(self) -> list[Place]:
-        """Of a run of half messages that `is_plain`: where each of them lies."""
-        return [place for place in self._found if place is not None]
-
     def answers(self) -> list[Place | Command | None]:
         """For each request: where its half message lies (or `DONE`), the answer that is not plain, or None."""
         return [self._unusual.get(number, place) for number, place in enumerate(self._found)]

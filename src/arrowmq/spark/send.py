@@ -41,6 +41,7 @@ STORED = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     }
 )
+Place = tuple[int, int]  # offset in the half queue, offset in the commit log
 BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
@@ -64,7 +65,7 @@ class Halves:
     """Half messages that brokers have acknowledged: for each broker the places that END_TRANSACTION asks for."""
 
     # broker name -> (offset in the half queue, offset in the commit log), in the order they were sent
-    places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    places: dict[str, list[Place]] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
 
     def __len__(self) -> int:
@@ -74,6 +75,10 @@ class Halves:
         for broker, places in other.places.items():
             self.places.setdefault(broker, []).extend(places)
         self.topics |= other.topics
+
+
+def _place_in(answer: Command) -> Place:
+    return int(answer.ext["queueOffset"]), parse_offset_message_id(answer.ext["msgId"]).physical_offset
 
 
 def may_leave(
@@ -139,8 +144,17 @@ class Sender:
         waiting = [(group, self._command(group)) for group in groups]
         self._patiently(waiting, lambda: self._attempt(broker, waiting))
 
-    def _send_halves(self, broker: str, waiting: list[Outgoing]) -> None:
-        self._patiently(waiting, lambda: self._attempt_halves(broker, waiting))
+    def _send_halves(self, broker: str, messages: list[Outgoing]) -> None:
+        """Half messages become visible in the order of their ends. So they are noted in the order of the rows, whatever
+        order they were stored in: a broker that is busy, or takes requests in several threads, changes nothing."""
+        waiting = list(enumerate(messages))
+        stored: dict[int, Place] = {}
+        try:
+            self._patiently(waiting, lambda: self._attempt_halves(broker, waiting, stored))
+        finally:
+            self.sent += len(stored)
+            self.halves.places.setdefault(broker, []).extend(stored[number] for number in sorted(stored))
+            self.halves.topics.update(messages[number].queue.topic for number in stored)
 
     def _patiently(self, waiting: list[Any], attempt: Callable[[], Exception | None]) -> None:
         """Makes attempts until nothing waits any more; patience begins anew whenever something was stored."""
@@ -195,8 +209,10 @@ class Sender:
         waiting[:] = left + waiting[done:]
         return busy
 
-    def _attempt_halves(self, broker: str, waiting: list[Outgoing]) -> Exception | None:
-        """Sends half messages that wait, removes from them what was stored; gives the trouble worth another try."""
+    def _attempt_halves(
+        self, broker: str, waiting: list[tuple[int, Outgoing]], stored: dict[int, Place]
+    ) -> Exception | None:
+        """Sends half messages that wait, moves what was stored from them to `stored`; gives the trouble worth a try."""
         run = Run(len(waiting))
         trouble: Exception | None = None
         try:
@@ -209,28 +225,21 @@ class Sender:
         except LinkLost as lost:
             self._cluster.drop(address)
             trouble = lost
-        places = self.halves.places.setdefault(broker, [])
-        self.halves.topics.update(message.queue.topic for message in waiting)
-        if run.is_plain:
-            places += run.places()
-            self.sent += len(waiting)
-            waiting.clear()
-            return None
-        left: list[Outgoing] = []
+        left: list[tuple[int, Outgoing]] = []
         refused: Refusal | None = None
-        for message, answer in zip(waiting, run.answers(), strict=True):
+        for item, answer in zip(waiting, run.answers(), strict=True):
+            number, message = item
             if answer is None:
-                left.append(message)
+                left.append(item)
             elif isinstance(answer, tuple):
-                places.append(answer)
-                self.sent += 1
+                stored[number] = answer
             elif answer.code in STORED:
-                self._stored(broker, [message], answer)
+                stored[number] = _place_in(answer)
             else:
                 refusal = Refusal(answer.code, answer.remark, f"sending to topic {message.queue.topic}")
                 if answer.code in BUSY:
                     trouble = trouble or refusal
-                    left.append(message)
+                    left.append(item)
                 else:
                     refused = refused or refusal
         waiting[:] = left
@@ -238,11 +247,11 @@ class Sender:
             raise refused  # after the others were noted, so that they can be rolled back
         return trouble
 
-    def _pieces(self, messages: list[Outgoing], opaque: int) -> Iterator[tuple[bytes, int]]:
+    def _pieces(self, messages: list[tuple[int, Outgoing]], opaque: int) -> Iterator[tuple[bytes, int]]:
         """The frames of half messages, many together: one write, and one wake-up of the broker for all of them."""
         frames: list[bytes] = []
         size = 0
-        for message in messages:
+        for _, message in messages:
             start = self._starts.of(message.queue.topic, message.queue)
             properties = encode_properties(message.properties)
             written = frame(
@@ -261,8 +270,7 @@ class Sender:
     def _stored(self, broker: str, group: list[Outgoing], answer: Command) -> None:
         self.sent += len(group)
         if names.TRAN_MSG in group[0].properties:
-            place = (int(answer.ext["queueOffset"]), parse_offset_message_id(answer.ext["msgId"]).physical_offset)
-            self.halves.places.setdefault(broker, []).append(place)
+            self.halves.places.setdefault(broker, []).append(_place_in(answer))
             self.halves.topics.add(group[0].queue.topic)
 
     def _command(self, group: list[Outgoing]) -> Command:
