@@ -51,6 +51,17 @@ def test_a_distribution_counts_a_value_at_its_bound_and_knows_shares() -> None:
     assert Distribution((1, 10)).at_most(0.99) == 0
 
 
+async def test_a_look_at_open_transactions_may_be_bounded_and_goes_on_where_the_last_ended(node: Any) -> None:
+    halves = [await half(node) for _ in range(5)]
+    counts = transactions(node).counts
+    assert counts.open_by_topic(2) == {"orders": 2}
+    await end(node, halves[1], COMMIT)
+    await end(node, halves[2], ROLLBACK)
+    assert counts.open_by_topic(1) == {"orders": 2}
+    assert counts.open_by_topic(0) == {"orders": 2}
+    assert counts.open_by_topic() == {"orders": 3}
+
+
 async def test_open_transactions_are_counted_by_topic_whenever_they_end(node: Any) -> None:
     """Ended before they were ever counted, ended after, renewed by a check, and found again after a restart."""
     first, second, third = [await half(node) for _ in range(3)]

@@ -16,10 +16,10 @@ from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from arrowmq.broker._answers_native cimport Answers, Figures, write_answer
-from arrowmq.broker._ordinary cimport is_unusual_name, is_word
+from arrowmq.broker._ordinary cimport is_unusual_name, is_word, read_figures
 from arrowmq.broker._request_native cimport (
     ONEWAY, PULL, SEND_BATCH, SEND_V2, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_is,
-    text_to_int, u16, u32
+    u16, u32
 )
 from arrowmq.store._tail_native cimport (
     Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
@@ -32,6 +32,7 @@ cdef enum:
     MAX_BATCH = 4096
     MAX_NAMES = 32            # more properties than that go the general way
     MAX_PROPERTIES = 32767
+    COMPRESSION = 0x701       # the flags that an ordinary message may have
 
 
 cdef bint is_plain(Text properties, Text* unique, bint* is_ordered, bint may_wait) noexcept nogil:
@@ -338,46 +339,15 @@ cdef class FastSend:
 
     cdef int take(self, Request* request, bytes born_host, int64_t now) except -1:
         """Write the message of a request and its answer. 0 if it is not an ordinary one: then nothing happened."""
-        cdef int64_t number
-        cdef int32_t queue_id
         cdef RecordFields fields
         cdef Topic topic
         cdef QueueTail queue
         cdef bint is_batch, is_ordered
         cdef Text unique
-        if request.flag != 0 and request.flag != ONEWAY:
-            return 0
         if request.fields[1].size == 0 or request.body.size == 0 or request.body.size > self.max_body:
             return 0
         topic = self.topic_of(request.fields[1])
-        if topic is None:
-            return 0
-        if not text_to_int(request.fields[4], 0, topic.queue_count - 1, &number):
-            return 0
-        queue_id = <int32_t>number
-        if not text_to_int(request.fields[5], 0, 0x7FF, &number) or number & ~0x701:
-            return 0                     # anything beyond compression: transactions, inner batches
-        fields.sys_flag = <int32_t>number
-        if not text_to_int(request.fields[6], 0, 0x7FFFFFFFFFFFFFF, &fields.born_timestamp):
-            return 0
-        if not text_to_int(request.fields[7], -0x80000000LL, 0x7FFFFFFF, &number):
-            return 0
-        fields.flag = <int32_t>number
-        number = 0
-        if request.fields[9].size and not text_to_int(request.fields[9], 0, 0x7FFFFFFF, &number):
-            return 0
-        fields.reconsume_times = <int32_t>number
-        if request.fields[10].size and not text_is(request.fields[10], b"false", 5):
-            return 0
-        # d and l are numbers too: the general path says so if they are not
-        if not text_to_int(request.fields[3], -0x80000000LL, 0x7FFFFFFF, &number):
-            return 0
-        if request.fields[11].size and not text_to_int(request.fields[11], -0x80000000LL, 0x7FFFFFFF, &number):
-            return 0
-        if request.fields[0].data == NULL or request.fields[2].data == NULL:
-            return 0
-        is_batch = text_is(request.fields[12], b"true", 4)
-        if not is_batch and request.fields[12].size and not text_is(request.fields[12], b"false", 5):
+        if topic is None or not read_figures(request, topic.queue_count, COMPRESSION, &fields, &is_batch):
             return 0
         if request.fields[8].size >= MAX_PROPERTIES - <Py_ssize_t>len(self.added):
             return 0
@@ -385,9 +355,9 @@ cdef class FastSend:
             return 0
         if not is_word(unique) and (unique.size or not is_batch):
             return 0
-        queue = topic.queues[queue_id]
+        queue = topic.queues[fields.queue_id]
         if queue is None:
-            queue = topic.queues[queue_id] = self.find_queue(topic.text, queue_id)
+            queue = topic.queues[fields.queue_id] = self.find_queue(topic.text, fields.queue_id)
         if queue.delays_ms is not None:
             return 0
         fields.topic = <const uint8_t*><const char*>topic.name
@@ -396,7 +366,6 @@ cdef class FastSend:
         fields.born_host_length = len(born_host)
         fields.store_host = <const uint8_t*><const char*>self.store_host
         fields.store_host_length = len(self.store_host)
-        fields.queue_id = queue_id
         fields.prepared_transaction_offset = 0
         fields.store_timestamp = now
         if is_batch:
@@ -415,8 +384,6 @@ cdef class FastSend:
         memcpy(self.properties + given.size, <const char*>self.added, len(self.added))
         fields.properties = self.properties
         fields.properties_length = given.size + len(self.added)
-        fields.body = request.body.data
-        fields.body_length = request.body.size
         size = append_fields(self.log, queue, self.index, fields, self.with_crc)
         if size <= 0:
             return 0

@@ -21,6 +21,7 @@ from libc.string cimport memcmp, memcpy
 from arrowmq.broker._answers_native cimport Answers, Figures, write_answer
 from arrowmq.broker._half_native cimport Said, is_ascii, put, put_number, read_properties
 from arrowmq.broker._offset_set_native cimport OffsetSet
+from arrowmq.broker._ordinary cimport read_figures
 from arrowmq.broker._request_native cimport (
     ONEWAY, SEND_V2, Out, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
     text_to_int
@@ -38,6 +39,7 @@ cdef enum:
     COMMIT = 8
     ROLLBACK = 12
     TRANSACTION_BITS = 12
+    HALF_FLAGS = 0x70D        # compression, and the marks of a transaction
     IPV6_BITS = 0x30
     HOST_BYTES = 8            # an IPv4 address and a port
 
@@ -252,42 +254,19 @@ cdef class FastTransactions:
 
     cdef int take_half(self, Request* request, bytes born_host, int64_t now) except -1:
         """Write a half message and its answer. 0 if it is not an ordinary one: then nothing happened."""
-        cdef int64_t number, size
+        cdef int64_t size
         cdef RecordFields fields
         cdef Topic topic
         cdef Said said
         cdef Figures figures
-        if request.flag != 0 and request.flag != ONEWAY:
-            return 0
+        cdef bint is_batch
         if request.fields[1].size == 0 or request.body.size == 0 or request.body.size > self.max_body:
             return 0
         topic = self.topic_of(request.fields[1])
-        if topic is None or not text_to_int(request.fields[4], 0, topic.queue_count - 1, &number):
+        if topic is None or not read_figures(request, topic.queue_count, HALF_FLAGS, &fields, &is_batch) or is_batch:
             return 0
-        figures.queue_id = <int32_t>number
-        if not text_to_int(request.fields[5], 0, 0x7FF, &number) or number & ~0x70D:
-            return 0                     # anything beyond compression and the marks of a transaction
-        fields.sys_flag = <int32_t>number & ~TRANSACTION_BITS
-        if not text_to_int(request.fields[6], 0, LARGEST, &fields.born_timestamp):
-            return 0
-        if not text_to_int(request.fields[7], -0x80000000LL, 0x7FFFFFFF, &number):
-            return 0
-        fields.flag = <int32_t>number
-        number = 0
-        if request.fields[9].size and not text_to_int(request.fields[9], 0, 0x7FFFFFFF, &number):
-            return 0
-        fields.reconsume_times = <int32_t>number
-        if request.fields[10].size and not text_is(request.fields[10], b"false", 5):
-            return 0
-        # d and l are numbers too: the general path says so if they are not
-        if not text_to_int(request.fields[3], -0x80000000LL, 0x7FFFFFFF, &number):
-            return 0
-        if request.fields[11].size and not text_to_int(request.fields[11], -0x80000000LL, 0x7FFFFFFF, &number):
-            return 0
-        if request.fields[0].data == NULL or request.fields[2].data == NULL:
-            return 0
-        if request.fields[12].size and not text_is(request.fields[12], b"false", 5):
-            return 0
+        figures.queue_id = fields.queue_id
+        fields.sys_flag &= ~TRANSACTION_BITS
         if not read_properties(request.fields[8], &said, False, self.hold_halves is None):
             return 0
         self.make_ready()
@@ -304,8 +283,6 @@ cdef class FastTransactions:
         fields.store_host_length = len(self.store_host)
         fields.prepared_transaction_offset = 0
         fields.store_timestamp = now
-        fields.body = request.body.data
-        fields.body_length = request.body.size
         size = append_fields(self.log, self.half_queue, self.index, &fields, False)
         if size <= 0:
             return 0

@@ -75,7 +75,7 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         now_ms=None if isinstance(broker.clock, SystemClock) else broker.clock.now_ms,
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
-        hold=hold_until_flushed(store) if broker.path.sync_flush else None,
+        hold=hold_until_flushed(store, send_not_safe) if broker.path.sync_flush else None,
         size_bounds=SIZE_BOUNDS,
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
@@ -144,8 +144,9 @@ def gate_of(broker: Broker) -> Callable[[], int]:
     return gate
 
 
-def hold_until_flushed(store: MessageStore) -> Callable[[Connection, bytes], None]:
-    """Under SYNC_FLUSH: takes the answers of a pass, and sends them once the disk has what the pass wrote."""
+def hold_until_flushed(store: MessageStore, not_safe: Callable[[Command], None]) -> Callable[[Connection, bytes], None]:
+    """Under SYNC_FLUSH: takes the answers of a pass, and sends them once the disk has what the pass wrote. If that
+    fails or takes too long, each answer says so first."""
 
     def hold(connection: Connection, answers: bytes) -> None:
         connection.in_flight += 1
@@ -154,15 +155,18 @@ def hold_until_flushed(store: MessageStore) -> Callable[[Connection, bytes], Non
             if is_safe:
                 connection.write_frame([answers])
             else:
-                remark = not_safe_yet(PutStatus.FLUSH_DISK_TIMEOUT)
                 for answer in FrameSplitter().feed(answers):
-                    answer.code, answer.remark = ResponseCode.FLUSH_DISK_TIMEOUT, remark
+                    not_safe(answer)
                     connection.send(answer)
             connection.in_flight_ended()
 
         store.call_when_flushed(store.appended, flushed)
 
     return hold
+
+
+def send_not_safe(answer: Command) -> None:
+    answer.code, answer.remark = ResponseCode.FLUSH_DISK_TIMEOUT, not_safe_yet(PutStatus.FLUSH_DISK_TIMEOUT)
 
 
 def peer_bytes(connection: Connection) -> bytes:

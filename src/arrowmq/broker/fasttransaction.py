@@ -18,6 +18,7 @@ from arrowmq.broker.fastpath import (
     hold_until_flushed,
     ordinary_queues,
     peer_bytes,
+    send_not_safe,
 )
 from arrowmq.broker.message_types import TRANSACTION
 from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC, SLAVE
@@ -25,12 +26,11 @@ from arrowmq.broker.send import region_of
 from arrowmq.broker.transaction import NOT_ON_DISK, TransactionService
 from arrowmq.broker.transaction_log import HALF_QUEUE, End, op_properties
 from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
-from arrowmq.remoting.connection import Connection
 from arrowmq.store import MessageStore, PutStatus
 from arrowmq.store.errors import OutOfSpace
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import FrameSplitter
+from arrowmq.wire.frame import Command
 from arrowmq.wire.properties import encode_properties
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def build_fast_transactions(broker: Broker) -> FastTransactions | None:
         counted_up_to=lambda: counts.looked_up_to,
         now_ms=broker.clock.now_ms,
         peer_of=peer_bytes,
-        hold_halves=hold_until_flushed(store) if is_sync else None,
-        hold_ends=_hold_ends(store) if is_sync else None,
+        hold_halves=hold_until_flushed(store, send_not_safe) if is_sync else None,
+        hold_ends=hold_until_flushed(store, _end_not_safe) if is_sync else None,
     )
     broker.topics.on_change.append(lambda changed: short.forget())
     broker.stats.sources.append(lambda: _count(broker, short))
@@ -106,24 +106,8 @@ def _find_queue(store: MessageStore) -> Callable[[str, int], Any]:
     return find
 
 
-def _hold_ends(store: MessageStore) -> Callable[[Connection, bytes], None]:
-    """Under SYNC_FLUSH: takes the answers of a pass, and sends them once the disk has what the pass published."""
-
-    def hold(connection: Connection, answers: bytes) -> None:
-        connection.in_flight += 1
-
-        def flushed(is_safe: bool) -> None:
-            if is_safe:
-                connection.write_frame([answers])
-            else:
-                for answer in FrameSplitter().feed(answers):
-                    answer.remark = f"{PutStatus.FLUSH_DISK_TIMEOUT.name}: {NOT_ON_DISK}"
-                    connection.send(answer)
-            connection.in_flight_ended()
-
-        store.call_when_flushed(store.appended, flushed)
-
-    return hold
+def _end_not_safe(answer: Command) -> None:
+    answer.remark = f"{PutStatus.FLUSH_DISK_TIMEOUT.name}: {NOT_ON_DISK}"
 
 
 def _count(broker: Broker, short: FastTransactions) -> None:

@@ -76,17 +76,20 @@ class TransactionCounts:
         if half.queue_offset < self.looked_up_to:
             self._open[_topic(half)] -= 1
 
-    def open_by_topic(self) -> Counter[str]:
+    def open_by_topic(self, most: int | None = None) -> Counter[str]:
+        """With `most`, only so many that are new are looked at in this call; the next ones go on from there."""
         self._gather()
         transactions = self.transactions
         end = transactions.store.max_offset(HALF_TOPIC, HALF_QUEUE)
         offset = transactions.next_open(self.looked_up_to)
-        while offset < end:
+        looked = 0
+        while offset < end and looked != most:
             half = transactions.half_of(offset)
             if half is not None:
                 self._open[_topic(half)] += 1
             offset = transactions.next_open(offset + 1)
-        self.looked_up_to = max(end, self.looked_up_to)
+            looked += 1
+        self.looked_up_to = max(min(offset, end), self.looked_up_to)
         return self._open
 
     def persist(self, file: JsonConfigFile, now_ms: int) -> None:
