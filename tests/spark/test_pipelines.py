@@ -15,6 +15,7 @@ from test_source import connect, fill
 
 from arrowmq.cli.pipeline import pipeline_group
 from arrowmq.spark import pipelines
+from arrowmq.spark.pipelines.files import Folder
 from arrowmq.spark.send import Outgoing, Sender
 from arrowmq.wire.message import MessageQueue
 
@@ -48,6 +49,17 @@ def test_an_archive_holds_each_message_once_and_can_be_replayed(spark: Any, serv
     rows = count(spark, server, "Replayed")
     assert 117 == len({bytes(row.body) for row in rows}) == len(rows)
     assert all(row.properties["REPLAYED_FROM"].startswith("Archived ") and "n" in row.properties for row in rows)
+
+
+def test_a_kill_between_a_file_and_its_checksum_does_not_end_a_replay(spark: Any, tmp_path: Path) -> None:
+    """Hadoop keeps the checksum of a local file in a second one; the two are not written at the same moment."""
+    folder = Folder(spark, str(tmp_path / "work folder"))
+    assert folder.read_json("sent.json") is None
+    folder.write_json("sent.json", {"pieces": 1})
+    (tmp_path / "work folder" / ".sent.json.crc").write_bytes(b"crc\0\0\0\2\0" + b"\1" * 4)
+    assert {"pieces": 1} == folder.read_json("sent.json")
+    folder.write_json("sent.json", {"pieces": 2})
+    assert {"pieces": 2} == Folder(spark, f"file://{tmp_path}/work folder").read_json("sent.json")
 
 
 def test_a_time_range_of_a_store_is_replayed(spark: Any, server: Server, golden: Golden, tmp_path: Path) -> None:

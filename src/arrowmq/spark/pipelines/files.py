@@ -1,12 +1,14 @@
 """Files beside a pipeline's data, wherever Spark keeps that: a local folder, HDFS, an object store.
 
 Small JSON files say how far a pipeline is. They are written to another name first and moved into place, so that a run
-that is killed leaves the old one or the new one, never half of one.
+that is killed leaves the old one or the new one, never half of one. On a local disk Hadoop would keep a checksum in a
+second file, and a kill between the two would leave a pair that cannot be read: there they are plain files.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -30,16 +32,28 @@ class Folder:
     def read_json(self, name: str) -> dict[str, Any] | None:
         if not self.exists(name):
             return None
+        found: dict[str, Any]
+        local = self._local(name)
+        if local is not None:
+            found = json.loads(local.read_text("utf-8"))
+            return found
         path = self._path(name)
         stream = path.getFileSystem(self._configuration).open(path)
         try:
             text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
         finally:
             stream.close()
-        found: dict[str, Any] = json.loads(text)
+        found = json.loads(text)
         return found
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
+        local = self._local(name)
+        if local is not None:
+            local.parent.mkdir(parents=True, exist_ok=True)
+            fresh = local.with_name(f".{name}.draft")
+            fresh.write_text(json.dumps(value), "utf-8")
+            fresh.replace(local)
+            return
         draft, final = self._path(f".{name}.draft"), self._path(name)
         stream = draft.getFileSystem(self._configuration).create(draft, True)
         try:
@@ -59,6 +73,11 @@ class Folder:
         counted = table.selectExpr("_metadata.file_path as path").groupBy("path").count().collect()
         # Spark tells the path as a URL, and wants it back as a path.
         return sorted((unquote(str(row[0])), int(row[1])) for row in counted)
+
+    def _local(self, name: str) -> Path | None:
+        """The file on this machine's disk, if that is where the folder lies."""
+        place = self._path(name).toUri()
+        return Path(place.getPath()) if place.getScheme() == "file" else None
 
     def _path(self, name: str | None) -> Any:
         path = self._jvm.org.apache.hadoop.fs.Path(self.root if name is None else self.path(name))
