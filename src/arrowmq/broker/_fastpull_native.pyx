@@ -12,6 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
+from arrowmq.broker._log_window_native cimport LogWindow, address_of
 from arrowmq.broker._request_native cimport (
     PULL, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_to_int, u32
 )
@@ -136,11 +137,7 @@ cdef class FastPull:
     cdef int64_t disk_most_count
     cdef int64_t checked_from
     cdef int64_t hot_bytes
-    # the log segment in use
-    cdef object segment
-    cdef const uint8_t* segment_place
-    cdef int64_t segment_start
-    cdef int64_t segment_size
+    cdef LogWindow window
     cdef readonly int64_t taken_messages
 
     def __cinit__(self):
@@ -168,7 +165,7 @@ cdef class FastPull:
         self.hot_bytes = hot_bytes
         self.grants = {}
         self.out = Out()
-        self.segment_size = 0
+        self.window = LogWindow(commit_log)
 
     def take_counts(self):
         """What was read since the last call: (group, topic, queue id, messages, bytes, pulls)."""
@@ -374,26 +371,17 @@ cdef class FastPull:
         cdef const uint8_t* record
         cdef int number
         cdef Layout layout
-        if self.segment_start < log_begin:
-            self.segment = None          # retention deleted it: let the disk have its bytes back
-        if self.segment is None or first < self.segment_start or first >= self.segment_start + self.segment_size:
-            segment = self.commit_log.segment_at(first)
-            if segment is None:
-                return False
-            view = segment.view
-            self.segment_place = address_of(view)
-            self.segment = view
-            self.segment_start = segment.start
-            self.segment_size = segment.size
-        if last > self.segment_start + self.segment_size:
+        if not self.window.reach(first, log_begin):
+            return False
+        if last > self.window.start + self.window.size:
             return False
         if first + self.hot_bytes < end:
             if last - first > SPAN_BYTES:
                 return False
-            if not is_in_memory(self.segment_place + (first - self.segment_start), last - first):
+            if not is_in_memory(self.window.place + (first - self.window.start), last - first):
                 return False
         for number in range(found.count):
-            record = self.segment_place + (found.starts[number] - self.segment_start)
+            record = self.window.place + (found.starts[number] - self.window.start)
             if <int32_t>u32(record) != found.sizes[number] or s64(record + 28) != found.starts[number]:
                 return False
             if found.starts[number] < self.checked_from:
@@ -426,8 +414,8 @@ cdef class FastPull:
         target += out.size
         for number in range(found.count):
             if number + 1 < found.count:
-                fetch_ahead(self.segment_place + (found.starts[number + 1] - self.segment_start), found.sizes[number + 1])
-            memcpy(target, self.segment_place + (found.starts[number] - self.segment_start), found.sizes[number])
+                fetch_ahead(self.window.place + (found.starts[number + 1] - self.window.start), found.sizes[number + 1])
+            memcpy(target, self.window.place + (found.starts[number] - self.window.start), found.sizes[number])
             target += found.sizes[number]
         return frame
 
@@ -490,12 +478,3 @@ cdef bint entries_are_hot(Grant grant, int64_t at, int64_t size) noexcept:
         return False
     grant.hot_from, grant.hot_to = at, end
     return True
-
-
-cdef const uint8_t* address_of(view) except NULL:
-    """Where a mapped file lies; whoever keeps the view keeps the file mapped."""
-    cdef Py_buffer buffer
-    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
-    cdef const uint8_t* place = <const uint8_t*>buffer.buf
-    PyBuffer_Release(&buffer)
-    return place

@@ -11,11 +11,12 @@ The Python twin (`_fastsend_plain.py`) knows no frame at all; a differential tes
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from arrowmq.broker._answers_native cimport Answers, Figures, write_answer
+from arrowmq.broker._known_topics_native cimport KnownTopics, Topic
 from arrowmq.broker._ordinary cimport is_unusual_name, is_word, read_figures
 from arrowmq.broker._request_native cimport (
     ONEWAY, PULL, SEND_BATCH, SEND_V2, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_is,
@@ -86,28 +87,17 @@ cdef enum:
     SIZE_CLASSES = 16           # room for them; how many there are, `FastSend` is told
 
 
-cdef struct Written:
-    int64_t messages
-    int64_t size
-
-
 cdef struct Sizes:
     int64_t counts[SIZE_CLASSES]
     int64_t total
     int64_t largest
 
 
-cdef class Topic:
-    """A topic that the short way may write to, with what was counted of it since it was last taken."""
-    cdef bytes name
-    cdef str text
-    cdef int queue_count
-    cdef list queues
-    cdef Written* written       # by queue
+cdef class SendTopic(Topic):
     cdef Sizes sizes[2]         # of messages without and with a sharding key; of those of a batch, their mean
 
-    def __dealloc__(self):
-        free(self.written)
+    cdef bint is_taken(self) except -1:
+        return not self.sizes[0].total and not self.sizes[1].total and Topic.is_taken(self)
 
 
 cdef struct Item:
@@ -131,16 +121,13 @@ cdef class FastSend:
     cdef bytes added            # the properties that the broker adds to every message
     cdef bytes store_host
     cdef bytes id_start         # of an offset message id: the store host in hex
-    cdef object find_topic
     cdef object find_queue
     cdef object tell
     cdef object gate
     cdef object now_ms          # None: the machine's own time
     cdef object peer_of
     cdef object hold            # under SYNC_FLUSH: takes a pass's answers until the disk has its messages
-    cdef dict topics
-    cdef Topic last
-    cdef list touched
+    cdef KnownTopics topics
     cdef int64_t max_body
     cdef int64_t gate_ms        # when the gate was asked
     cdef bint with_crc
@@ -179,7 +166,6 @@ cdef class FastSend:
         self.added = added
         self.store_host = store_host
         self.id_start = store_host.hex().upper().encode()
-        self.find_topic = find_topic
         self.find_queue = find_queue
         self.tell = tell
         self.gate = gate
@@ -194,9 +180,7 @@ cdef class FastSend:
         for number, bound in enumerate(size_bounds):
             self.size_bounds[number] = bound
         self.size_bound_count = len(size_bounds)
-        self.topics = {}
-        self.touched = []
-        self.last = None
+        self.topics = KnownTopics(find_topic, SendTopic)
         self.is_open = True
 
     def close(self):
@@ -209,8 +193,7 @@ cdef class FastSend:
 
     def forget(self):
         """A topic changed: ask anew for each."""
-        self.topics.clear()
-        self.last = None
+        self.topics.forget()
 
     def ask_again(self):
         """A setting changed: what the gate said is not good any more."""
@@ -218,28 +201,20 @@ cdef class FastSend:
 
     def take_counts(self):
         """What was written since the last call, by topic and queue: (topic, queue id, messages, bytes)."""
-        cdef Topic topic
-        cdef int queue_id
-        cdef list taken = []
-        for topic in self.touched:
-            for queue_id in range(topic.queue_count):
-                if topic.written[queue_id].messages:
-                    taken.append((topic.text, queue_id, topic.written[queue_id].messages, topic.written[queue_id].size))
-                    topic.written[queue_id].messages = topic.written[queue_id].size = 0
-        return taken
+        return self.topics.take_written()
 
     def take_sizes(self):
         """The sizes of the same messages: (topic, whether they have a sharding key, how many by size, sum, largest)."""
-        cdef Topic topic
+        cdef SendTopic topic
         cdef int kind
         cdef list taken = []
-        for topic in self.touched:
+        for topic in self.topics.touched:
             for kind in range(2):
                 if topic.sizes[kind].total:
                     counts = [topic.sizes[kind].counts[place] for place in range(self.size_bound_count + 1)]
                     taken.append((topic.text, bool(kind), counts, topic.sizes[kind].total, topic.sizes[kind].largest))
                     memset(&topic.sizes[kind], 0, sizeof(Sizes))
-        self.touched = [topic for topic in self.touched if self.topics.get(topic.name) is topic]
+        self.topics.let_go()
         return taken
 
     def take_answered(self):
@@ -313,40 +288,16 @@ cdef class FastSend:
             self.gate_ms = now
         return now
 
-    cdef Topic topic_of(self, Text name):
-        cdef Topic topic = self.last
-        cdef bytes key
-        if topic is not None and len(topic.name) == name.size and memcmp(<const char*>topic.name, name.data, name.size) == 0:
-            return topic
-        key = PyBytes_FromStringAndSize(<const char*>name.data, name.size)
-        topic = self.topics.get(key)
-        if topic is None:
-            count = self.find_topic(key)
-            if not count:
-                return None
-            topic = Topic.__new__(Topic)
-            topic.name = key
-            topic.text = key.decode()
-            topic.queue_count = count
-            topic.queues = [None] * count
-            topic.written = <Written*>calloc(count, sizeof(Written))
-            if topic.written == NULL:
-                raise MemoryError()
-            self.topics[key] = topic
-            self.touched.append(topic)
-        self.last = topic
-        return topic
-
     cdef int take(self, Request* request, bytes born_host, int64_t now) except -1:
         """Write the message of a request and its answer. 0 if it is not an ordinary one: then nothing happened."""
         cdef RecordFields fields
-        cdef Topic topic
+        cdef SendTopic topic
         cdef QueueTail queue
         cdef bint is_batch, is_ordered
         cdef Text unique
         if request.fields[1].size == 0 or request.body.size == 0 or request.body.size > self.max_body:
             return 0
-        topic = self.topic_of(request.fields[1])
+        topic = self.topics.find(request.fields[1])
         if topic is None or not read_figures(request, topic.queue_count, COMPRESSION, &fields, &is_batch):
             return 0
         if request.fields[8].size >= MAX_PROPERTIES - <Py_ssize_t>len(self.added):
@@ -373,7 +324,7 @@ cdef class FastSend:
         return self.write_one(request, topic, queue, &fields, unique, is_ordered)
 
     cdef int write_one(
-        self, Request* request, Topic topic, QueueTail queue, RecordFields* fields, Text unique, bint is_ordered
+        self, Request* request, SendTopic topic, QueueTail queue, RecordFields* fields, Text unique, bint is_ordered
     ) except -1:
         cdef int64_t size
         cdef Text given = request.fields[8]
@@ -394,7 +345,7 @@ cdef class FastSend:
             self.answer(request, queue.queue_id, fields.queue_offset, fields.physical_offset, NULL, 1, unique)
         return 1
 
-    cdef int write_batch(self, Request* request, Topic topic, QueueTail queue, RecordFields* fields, Text unique) except -1:
+    cdef int write_batch(self, Request* request, SendTopic topic, QueueTail queue, RecordFields* fields, Text unique) except -1:
         """All items or none: sizes are added up first, and a batch that does not fit goes the general way."""
         cdef const uint8_t* at = request.body.data
         cdef const uint8_t* end = at + request.body.size
@@ -455,7 +406,7 @@ cdef class FastSend:
         return self.items + number
 
     cdef int count(
-        self, Request* request, Topic topic, QueueTail queue, int64_t messages, int64_t size, bint is_ordered
+        self, Request* request, SendTopic topic, QueueTail queue, int64_t messages, int64_t size, bint is_ordered
     ) except -1:
         cdef Sizes* sizes = &topic.sizes[is_ordered]
         cdef int64_t each = size // messages

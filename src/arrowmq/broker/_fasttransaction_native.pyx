@@ -15,12 +15,14 @@ The Python twin (`_fasttransaction_plain.py`) knows no frame; a differential tes
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
 from arrowmq.broker._answers_native cimport Answers, Figures, write_answer
 from arrowmq.broker._half_native cimport Said, is_ascii, put, put_number, read_properties
 from arrowmq.broker._offset_set_native cimport OffsetSet
+from arrowmq.broker._known_topics_native cimport KnownTopics, Topic, Written
+from arrowmq.broker._log_window_native cimport LogWindow
 from arrowmq.broker._ordinary cimport read_figures
 from arrowmq.broker._request_native cimport (
     ONEWAY, SEND_V2, Out, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
@@ -45,24 +47,17 @@ cdef enum:
 
 cdef int64_t LARGEST = 0x7FFFFFFFFFFFFFF
 
-cdef struct Written:
-    int64_t messages
-    int64_t size
-
-
-cdef class Topic:
-    """A topic that half messages may be for."""
-    cdef bytes name
-    cdef str text
-    cdef int queue_count
-    cdef list queues
-    cdef Written* written       # published, by queue, since it was last taken
+cdef class HalfTopic(Topic):
+    """A topic that half messages may be for; `written` is what was published."""
     cdef int64_t rolled_back
     cdef int64_t counted        # of those that ended, so many had been counted as open
     cdef dict latency           # how many commits came how many seconds after the birth
 
-    def __dealloc__(self):
-        free(self.written)
+    def __cinit__(self):
+        self.latency = {}
+
+    cdef bint is_taken(self) except -1:
+        return not self.rolled_back and not self.latency and Topic.is_taken(self)
 
 
 cdef class FastTransactions:
@@ -84,17 +79,12 @@ cdef class FastTransactions:
     cdef bytes op_topic
     cdef bytes commit_words     # the properties of an op record up to the transaction's id
     cdef bytes rollback_words
-    cdef object find_topic, find_queue, tell, gate, counted_up_to, now_ms, peer_of
+    cdef object find_queue, tell, gate, counted_up_to, now_ms, peer_of
     cdef object hold_halves, hold_ends    # under SYNC_FLUSH: take a pass's answers until the disk has its messages
-    cdef dict topics
-    cdef Topic last
-    cdef list touched
+    cdef KnownTopics topics
     cdef QueueTail half_queue
     cdef QueueTail op_queue
-    cdef object segment         # of the log, where the last half message was found
-    cdef const uint8_t* segment_place
-    cdef int64_t segment_start
-    cdef int64_t segment_size
+    cdef LogWindow window       # where the last half message was found
     cdef int64_t max_body
     cdef int64_t counted_before
     cdef Written halves
@@ -135,7 +125,6 @@ cdef class FastTransactions:
         self.op_topic = op_topic
         self.commit_words = commit_words
         self.rollback_words = rollback_words
-        self.find_topic = find_topic
         self.find_queue = find_queue
         self.tell = tell
         self.gate = gate
@@ -144,24 +133,20 @@ cdef class FastTransactions:
         self.peer_of = peer_of
         self.hold_halves = hold_halves
         self.hold_ends = hold_ends
-        self.topics = {}
-        self.touched = []
-        self.last = None
+        self.topics = KnownTopics(find_topic, HalfTopic)
         self.half_queue = self.op_queue = None
-        self.segment = None
-        self.segment_start = self.segment_size = 0
+        self.window = LogWindow(commit_log)
         self.is_open = True
 
     def close(self):
         """From now on everything goes the general way."""
         self.is_open = False
-        self.segment = None
+        self.window.leave()
         self.half_queue = self.op_queue = None
 
     def forget(self):
         """A topic changed: ask anew for each."""
-        self.topics.clear()
-        self.last = None
+        self.topics.forget()
         self.half_queue = self.op_queue = None
 
     def __call__(self, connection, buffer):
@@ -225,44 +210,19 @@ cdef class FastTransactions:
             self.op_queue = self.find_queue(self.op_topic.decode(), 0)
         return 0
 
-    cdef Topic topic_of(self, Text name):
-        cdef Topic topic = self.last
-        cdef bytes key
-        if topic is not None and len(topic.name) == name.size and memcmp(<const char*>topic.name, name.data, name.size) == 0:
-            return topic
-        key = PyBytes_FromStringAndSize(<const char*>name.data, name.size)
-        topic = self.topics.get(key)
-        if topic is None:
-            count = self.find_topic(key)
-            if not count:
-                return None
-            topic = Topic.__new__(Topic)
-            topic.name = key
-            topic.text = key.decode()
-            topic.queue_count = count
-            topic.queues = [None] * count
-            topic.latency = {}
-            topic.written = <Written*>calloc(count, sizeof(Written))
-            if topic.written == NULL:
-                raise MemoryError()
-            self.topics[key] = topic
-            self.touched.append(topic)
-        self.last = topic
-        return topic
-
     # The beginning
 
     cdef int take_half(self, Request* request, bytes born_host, int64_t now) except -1:
         """Write a half message and its answer. 0 if it is not an ordinary one: then nothing happened."""
         cdef int64_t size
         cdef RecordFields fields
-        cdef Topic topic
+        cdef HalfTopic topic
         cdef Said said
         cdef Figures figures
         cdef bint is_batch
         if request.fields[1].size == 0 or request.body.size == 0 or request.body.size > self.max_body:
             return 0
-        topic = self.topic_of(request.fields[1])
+        topic = self.topics.find(request.fields[1])
         if topic is None or not read_figures(request, topic.queue_count, HALF_FLAGS, &fields, &is_batch) or is_batch:
             return 0
         figures.queue_id = fields.queue_id
@@ -300,7 +260,7 @@ cdef class FastTransactions:
             write_answer(self.out, self.half_answers, request, &figures, self.id_start)
         return 1
 
-    cdef int64_t write_half_properties(self, Text given, Text unique, Topic topic, int32_t queue_id) except -1:
+    cdef int64_t write_half_properties(self, Text given, Text unique, HalfTopic topic, int32_t queue_id) except -1:
         """What was given, what the broker adds to every message, and what it notes of a half message; 0 if too long."""
         cdef uint8_t* at = self.properties
         cdef int64_t length = given.size + 1 + len(self.added) + unique.size + len(topic.name) + 64
@@ -323,19 +283,10 @@ cdef class FastTransactions:
         """The half message that begins there, checked as the general path checks it; NULL if that has to look."""
         cdef int64_t room
         cdef const uint8_t* data
-        if self.segment is not None and self.segment_start < <int64_t>self.commit_log.min_offset:
-            self.segment = None          # retention deleted it: let the disk have its bytes back
-        if self.segment is None or physical < self.segment_start or physical >= self.segment_start + self.segment_size:
-            segment = self.commit_log.segment_at(physical)
-            if segment is None:
-                return NULL
-            view = segment.view
-            self.segment_place = address_of(view)
-            self.segment = view
-            self.segment_start = segment.start
-            self.segment_size = segment.size
-        room = min(self.segment_start + self.segment_size, self.log.start + self.log.position) - physical
-        data = self.segment_place + (physical - self.segment_start)
+        if not self.window.reach(physical, self.commit_log.min_offset):
+            return NULL
+        room = min(self.window.start + self.window.size, self.log.start + self.log.position) - physical
+        data = self.window.place + (physical - self.window.start)
         if room <= 0 or not find_layout(data, room, layout) or get64(data + 28) != physical:
             return NULL
         if layout.topic_length != len(self.half_topic):
@@ -351,7 +302,7 @@ cdef class FastTransactions:
         cdef Layout layout
         cdef Text stored
         cdef Said said
-        cdef Topic topic
+        cdef HalfTopic topic
         cdef int slot
         if request.flag != 0 and request.flag != ONEWAY:
             return 0
@@ -377,7 +328,7 @@ cdef class FastTransactions:
             return 0
         if said.group.size != request.fields[0].size or memcmp(said.group.data, request.fields[0].data, said.group.size):
             return 0
-        topic = self.topic_of(said.topic)
+        topic = self.topics.find(said.topic)
         if topic is None or not text_to_int(said.queue, 0, topic.queue_count - 1, &number):
             return 0
         if not self.write_end(half, &layout, &said, topic, <int32_t>number, decision == COMMIT, offset, now):
@@ -390,7 +341,7 @@ cdef class FastTransactions:
         return 1
 
     cdef int write_end(
-        self, const uint8_t* half, Layout* layout, Said* said, Topic topic, int32_t queue_id, bint is_commit,
+        self, const uint8_t* half, Layout* layout, Said* said, HalfTopic topic, int32_t queue_id, bint is_commit,
         int64_t offset, int64_t now
     ) except -1:
         """The message for its topic, if it is a commit, and the op record behind it: both, or none of them."""
@@ -443,14 +394,14 @@ cdef class FastTransactions:
             self.tell(self.op_queue, PyBytes_FromStringAndSize(<const char*>op.properties, op.properties_length))
         return 1
 
-    cdef QueueTail queue_of(self, Topic topic, int32_t queue_id):
+    cdef QueueTail queue_of(self, HalfTopic topic, int32_t queue_id):
         cdef QueueTail queue = topic.queues[queue_id]
         if queue is None:
             queue = topic.queues[queue_id] = self.find_queue(topic.text, queue_id)
         return queue
 
     cdef int describe_message(
-        self, RecordFields* message, const uint8_t* half, Layout* layout, Said* said, Topic topic, int32_t queue_id,
+        self, RecordFields* message, const uint8_t* half, Layout* layout, Said* said, HalfTopic topic, int32_t queue_id,
         int64_t now
     ) except -1:
         """The half message as its topic gets it: what the broker noted of its place is taken out again."""
@@ -518,43 +469,21 @@ cdef class FastTransactions:
 
     def take_published(self):
         """What was published since the last call: (topic, queue id, messages, bytes)."""
-        cdef Topic topic
-        cdef int queue_id
-        cdef list taken = []
-        for topic in self.touched:
-            for queue_id in range(topic.queue_count):
-                if topic.written[queue_id].messages:
-                    taken.append((topic.text, queue_id, topic.written[queue_id].messages, topic.written[queue_id].size))
-                    topic.written[queue_id].messages = topic.written[queue_id].size = 0
-        self.let_go()
+        taken = self.topics.take_written()
+        self.topics.let_go()
         return taken
 
     def take_ended(self):
         """How transactions ended since the last call: (topic, rolled back, commits by seconds, had been counted)."""
-        cdef Topic topic
+        cdef HalfTopic topic
         cdef list taken = []
-        for topic in self.touched:
+        for topic in self.topics.touched:
             if topic.rolled_back or topic.latency:
                 taken.append((topic.text, topic.rolled_back, topic.latency, topic.counted))
                 topic.rolled_back = topic.counted = 0
                 topic.latency = {}
-        self.let_go()
+        self.topics.let_go()
         return taken
-
-    cdef int let_go(self) except -1:
-        """Forget topics that are no longer in use, once all of their counts were taken."""
-        cdef Topic topic
-        cdef list kept = []
-        cdef int queue_id
-        cdef bint is_counted
-        for topic in self.touched:
-            is_counted = not topic.rolled_back and not topic.latency
-            for queue_id in range(topic.queue_count):
-                is_counted = is_counted and not topic.written[queue_id].messages
-            if not is_counted or self.topics.get(topic.name) is topic:
-                kept.append(topic)
-        self.touched = kept
-        return 0
 
 
 cdef inline bint has_room(QueueTail queue) noexcept:
@@ -563,12 +492,3 @@ cdef inline bint has_room(QueueTail queue) noexcept:
         queue.place != NULL and queue.next_offset * 20 >= queue.file_start
         and (queue.next_offset + 1) * 20 - queue.file_start <= queue.limit
     )
-
-
-cdef const uint8_t* address_of(object view) except NULL:
-    """Where a mapped file lies. Who keeps the view keeps the file mapped."""
-    cdef Py_buffer buffer
-    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
-    cdef const uint8_t* place = <const uint8_t*>buffer.buf
-    PyBuffer_Release(&buffer)
-    return place

@@ -10,7 +10,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
-from arrowmq.wire._bytes cimport get32, put16, put32
+from arrowmq.wire._bytes cimport get32, number, put16, put32
 
 from arrowmq.client.faults import SLOW_FROM_S
 from arrowmq.client.landing import land
@@ -162,21 +162,6 @@ cdef struct Answer:
     Py_ssize_t recall_handle_size
     const uint8_t* region
     Py_ssize_t region_size
-
-
-cdef bint number(const uint8_t* text, Py_ssize_t size, int64_t* value) noexcept nogil:
-    """A plain decimal number that no Python code need look at."""
-    cdef Py_ssize_t at = 0
-    cdef int64_t found = 0
-    if size < 1 or size > 18:
-        return False
-    while at < size:
-        if text[at] < 48 or text[at] > 57:
-            return False
-        found = found * 10 + text[at] - 48
-        at += 1
-    value[0] = found
-    return True
 
 
 cdef bint read_answer(const uint8_t* header, Py_ssize_t length, Answer* answer) noexcept nogil:

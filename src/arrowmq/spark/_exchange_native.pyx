@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
-from arrowmq.wire._bytes cimport get32, put32
+from arrowmq.wire._bytes cimport get32, number, put32
 
 from arrowmq.spark._exchange_plain import DONE as _DONE
 from arrowmq.wire.codes import CURRENT_VERSION, LanguageCode, RequestCode
@@ -113,20 +113,6 @@ def end_frames(str group, str broker, places, int decision, int64_t first_opaque
         at = put_field(at, b"commitLogOffset", 15, log_text, log_size)
         opaque += 1
     return written[:at - begin]
-
-
-cdef bint number(const uint8_t* text, Py_ssize_t size, int64_t* value) noexcept nogil:
-    cdef Py_ssize_t at = 0
-    cdef int64_t found = 0
-    if size < 1 or size > 18:
-        return False
-    while at < size:
-        if text[at] < 48 or text[at] > 57:
-            return False
-        found = found * 10 + text[at] - 48
-        at += 1
-    value[0] = found
-    return True
 
 
 cdef bint offset_in_id(const uint8_t* text, Py_ssize_t size, int64_t* value) noexcept nogil:

@@ -1,4 +1,4 @@
-# Big-endian numbers at any place, for all native modules.
+# Numbers in bytes at any place, big-endian or as plain text, for all native modules.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -45,3 +45,18 @@ cdef inline int64_t get64(const uint8_t *at) noexcept nogil:
     cdef uint64_t big
     memcpy(&big, at, 8)
     return <int64_t>ARROWMQ_SWAP64(big)
+
+
+cdef inline bint number(const uint8_t* text, Py_ssize_t size, int64_t* value) noexcept nogil:
+    """A plain decimal number that no Python code need look at."""
+    cdef Py_ssize_t at = 0
+    cdef int64_t found = 0
+    if size < 1 or size > 18:
+        return False
+    while at < size:
+        if text[at] < 48 or text[at] > 57:
+            return False
+        found = found * 10 + text[at] - 48
+        at += 1
+    value[0] = found
+    return True
