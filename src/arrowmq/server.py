@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from arrowmq.metrics.page import MetricsPage
     from arrowmq.namesrv.config import NamesrvConfig
     from arrowmq.namesrv.node import NameServer
+    from arrowmq.store.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Node:
         broker: BrokerConfig | None = None,
         store_root: Path | None = None,
         clock: Clock | None = None,
+        disk: Disk | None = None,
         tls: ServerTls | None = None,
         outgoing_tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -66,6 +68,7 @@ class Node:
         self._namesrv_config = namesrv
         self._broker_config = broker
         self._store_root = store_root
+        self._disk = disk
         self._tls = tls
         self._outgoing_tls = outgoing_tls
         self.namesrv: NameServer | None = None
@@ -128,7 +131,7 @@ class Node:
         if not config.namesrv_addr:
             raise ConfigError("the broker knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
         assert self._store_root is not None
-        broker = Broker(config, self._store_root, self._clock)
+        broker = Broker(config, self._store_root, self._clock, self._disk)
         broker.remoting.use_tls(self._outgoing_tls)
         broker.open()
         self.broker = broker
@@ -176,6 +179,7 @@ def build_node(
     namesrv_port: int | None = None,
     broker_port: int | None = None,
     clock: Clock | None = None,
+    disk: Disk | None = None,
 ) -> Node:
     """A node from properties as Apache names them; a port of None leaves that part out, 0 takes a free one."""
     properties = dict(properties or {})
@@ -209,6 +213,7 @@ def build_node(
         broker=broker,
         store_root=directory,
         clock=clock,
+        disk=disk,
         tls=server_tls(properties),
         outgoing_tls=client_tls(properties),
     )

@@ -16,6 +16,7 @@ from arrowmq import sync
 from arrowmq.server import Node, build_node
 from arrowmq.sync.loop_thread import LoopThread
 from arrowmq.testing import BrokerThread
+from arrowmq.testing.broker import RoomyDisk
 from arrowmq.wire.codes import RequestCode
 
 from .conftest import Command
@@ -54,7 +55,7 @@ def doctor(patient: BrokerThread) -> Doctor:
 @contextlib.contextmanager
 def running(folder: Path, settings: dict[str, str], **ports: int) -> Iterator[Node]:
     thread = LoopThread("node of a test")
-    node = build_node(folder, {"bindAddress": "127.0.0.1", **settings}, **ports)
+    node = build_node(folder, {"bindAddress": "127.0.0.1", **settings}, **ports, disk=RoomyDisk())
     try:
         thread.call(node.start)
         yield node

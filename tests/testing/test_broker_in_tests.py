@@ -11,6 +11,7 @@ import pytest
 
 import arrowmq
 import arrowmq.sync
+from arrowmq.store.disk import Disk, DiskUsage
 from arrowmq.testing import BrokerThread, LeapClock, LocalBroker
 
 
@@ -35,6 +36,15 @@ def test_a_blocking_test_sends_and_consumes(arrowmq_broker: BrokerThread) -> Non
         (message,) = consumer.receive(timeout_s=10)
         message.ack()
         assert b"hello" == message.body
+
+
+async def test_a_disk_that_is_nearly_full_does_not_decide_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Disk, "usage", lambda disk, path: DiskUsage(used=97, usable=3))
+    often = {"cleanResourceInterval": "10"}
+    async with LocalBroker(settings=often) as broker, arrowmq.Producer(broker.namesrv) as producer:
+        for _ in range(5):
+            await asyncio.sleep(0.02)
+            await producer.send("orders", b"x")
 
 
 async def test_each_test_has_an_empty_broker(arrowmq_broker: BrokerThread) -> None:

@@ -43,6 +43,7 @@ from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.store import MessageStore, Put, Recovered, StoreConfig
 from arrowmq.store.config import SYNC_FLUSH, apache_key
 from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.disk import Disk
 from arrowmq.wire.record import Record
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ FIRST_OFFSET_PERSIST_S = 10.0
 
 
 class Broker:
-    def __init__(self, config: BrokerConfig, store_root: Path | str, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, store_root: Path | str, clock: Clock, disk: Disk | None = None) -> None:
         self.config = config
         self.clock = clock
         self.root = Path(store_root)
@@ -62,7 +63,7 @@ class Broker:
         self.on_config_change: list[Callable[[], None]] = []
         config.apply(self.kept_settings.load())
         self.address = BrokerAddress(config.advertised_host, config.listen_port)
-        self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock)
+        self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock, disk)
         self.topics = Topics(config, self.file("topics.json"), clock)
         self.groups = SubscriptionGroups(config, self.file("subscriptionGroup.json"), clock)
         self.offsets = ConsumerOffsets(config, self.file("consumerOffset.json"), clock)

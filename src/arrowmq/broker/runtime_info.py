@@ -74,15 +74,14 @@ def _counts(broker: Broker) -> dict[str, str]:
 
 def _log(broker: Broker) -> dict[str, str]:
     store = broker.store
-    disk = os.statvfs(broker.root)
-    ratio = f"{_used_percent(disk) / 100:.2f}"
+    ratio = f"{store.disk.usage(store.root).percent / 100:.2f}"
     return {
         "commitLogMinOffset": str(store.min_physical_offset),
         "commitLogMaxOffset": str(store.appended),
         "commitLogDiskRatio": ratio,
         f"commitLogDiskRatio_{store.config.store_path_commit_log or store.root / 'commitlog'}": ratio,
         "consumeQueueDiskRatio": ratio,
-        "commitLogDirCapacity": _capacity(disk),
+        "commitLogDirCapacity": _capacity(os.statvfs(store.root)),
         "remainHowManyDataToFlush": f"{store.appended - store.flushed_position} B",
         "earliestMessageTimeStamp": str(store.earliest_time()),
     }
@@ -130,12 +129,6 @@ def _duration(elapsed_ms: int) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
-
-
-def _used_percent(disk: os.statvfs_result) -> int:
-    """As `df` counts: what is reserved for root is neither used nor free to us. Rounded up, as Apache does."""
-    used = disk.f_blocks - disk.f_bfree
-    return -(-used * 100 // max(1, used + disk.f_bavail))
 
 
 def _capacity(disk: os.statvfs_result) -> str:

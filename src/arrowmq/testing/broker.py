@@ -17,6 +17,7 @@ from typing import Self
 
 from arrowmq.client.scope import Scope
 from arrowmq.server import Node, build_node
+from arrowmq.store.disk import Disk, DiskUsage
 from arrowmq.sync.loop_thread import LoopThread
 from arrowmq.testing.leap_clock import LeapClock
 
@@ -35,13 +36,17 @@ SETTINGS: dict[str, str] = {
     "maxIndexNum": "4000",
     "fileReservedTime": str(100 * 365 * 24),
     "cleanFileForciblyEnable": "false",
-    "diskMaxUsedSpaceRatio": "99",
-    "diskSpaceWarningLevelRatio": "99",
-    "diskSpaceCleanForciblyRatio": "99",
     "channelExpiredTimeout": _NEVER_MS,
     "serverChannelMaxIdleTimeSeconds": str(100 * 365 * 86_400),
     "scanNotActiveBrokerInterval": _NEVER_MS,
 }
+
+
+class RoomyDisk(Disk):
+    """The real disk, which never looks full: how full a laptop is must not decide a test."""
+
+    def usage(self, path: Path) -> DiskUsage:
+        return DiskUsage(used=0, usable=super().usage(path).usable)
 
 
 class LocalBroker(Scope):
@@ -75,7 +80,12 @@ class LocalBroker(Scope):
     async def start(self) -> None:
         namesrv_port, broker_port = self._ports
         self._node = build_node(
-            self.folder, self._settings, namesrv_port=namesrv_port, broker_port=broker_port, clock=self.clock
+            self.folder,
+            self._settings,
+            namesrv_port=namesrv_port,
+            broker_port=broker_port,
+            clock=self.clock,
+            disk=RoomyDisk(),
         )
         await self._node.start()
         self._ports = (_port(self._node.namesrv_address), _port(self._node.broker_address))
