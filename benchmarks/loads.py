@@ -34,10 +34,11 @@ class Pace:
     backlog: int
     rounds: int
     raw: int  # messages of the raw generator
+    settle_s: float  # until a broker is idle that has just started: a Java program still compiles itself
 
 
-FULL = Pace(warm_s=12, window_s=8, backlog=1_000_000, rounds=3, raw=1_500_000)
-QUICK = Pace(warm_s=8, window_s=5, backlog=200_000, rounds=1, raw=500_000)
+FULL = Pace(warm_s=12, window_s=8, backlog=1_000_000, rounds=3, raw=1_500_000, settle_s=20)
+QUICK = Pace(warm_s=5, window_s=4, backlog=400_000, rounds=1, raw=500_000, settle_s=8)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The host of a virtual machine takes back memory that lies idle, and gives it again at the first touch: about 9 µs a page
 where a page that was touched before costs 1. Whichever broker happens to be handed such pages pays for them, in its own
-CPU time. So before a measurement the free memory is touched once, by this process, for each system alike.
+CPU time. So before a measurement some of the free memory is touched once, by this process, for each system alike.
 
 The host is told of large free blocks only (2 MiB), a second or two after they become free. So of what was touched one
 page in every `_KEPT_EVERY` stays taken until the next measurement: the rest is free, but in small blocks.
@@ -17,7 +17,7 @@ _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 _PIECE = 256 << 20
 _KEPT_EVERY = 1 << 20
 _LEFT_ALONE = 1 << 30
-_MOST = 64 << 30
+_MOST = 6 << 30  # no measurement writes as much
 
 _kept: list[mmap.mmap] = []
 
@@ -30,7 +30,7 @@ def free_bytes() -> int:
 
 
 def touch_free_memory() -> int:
-    """Touch what is free, but for a rest, and give nearly all of it back; how many bytes that were."""
+    """Touch what a measurement may need of what is free, and give nearly all of it back; how many bytes that were."""
     pieces: list[mmap.mmap] = []
     try:
         for _ in range(max(0, min(free_bytes() - _LEFT_ALONE, _MOST)) // _PIECE):

@@ -159,10 +159,12 @@ async def run(
     short: bool,
     like: Outcome | None = None,
     flush: str = "ASYNC_FLUSH",
+    settings: dict[str, str] = SETTINGS,
 ) -> Outcome:
     clock = VirtualClock(START_MS)
-    settings = {**SETTINGS, "flushDiskType": flush, "listenPort": str(like.port if like else 0)}
-    config = BrokerConfig.from_properties(settings)
+    config = BrokerConfig.from_properties(
+        {**settings, "flushDiskType": flush, "listenPort": str(like.port if like else 0)}
+    )
     broker = Broker(config, root, clock)
     broker.open()
     server = RemotingServer(broker.handlers, clock=clock)
@@ -220,6 +222,26 @@ async def test_under_sync_flush_the_short_way_answers_the_same_once_the_disk_has
     assert general.files == short.files
     if native_is_there():
         assert short.taken[0] > len(frames) // 3
+
+
+async def test_batches_go_the_short_way_while_the_files_of_queue_and_index_grow(tmp_path: Path) -> None:
+    """Both get their room piece by piece. Only where a file begins the general path is needed."""
+    settings = SETTINGS | {
+        "mappedFileSizeConsumeQueue": str(20 * 10_000), "mappedFileSizeCommitLog": str(1 << 23), "maxIndexNum": "20000",
+    }  # fmt: skip
+    ext = {**ext_of(random.Random(1), 1, batch=True), "b": "Orders", "e": "0", "f": "0"}
+    frames = []
+    for number in range(1, 1601):
+        body = encode_batch([(0, b"x", f"UNIQ_KEY\x01{number:024X}{each:08X}\x02".encode()) for each in range(7)])
+        ext["i"] = f"UNIQ_KEY\x01{number:032X}\x02"
+        frames.append(encode_frame(Command.request(RequestCode.SEND_BATCH_MESSAGE, ext, body, opaque=number)))
+    chunks = cut(b"".join(frames) + closing(frames), random.Random(2))
+    general = await run(tmp_path / "general", frames, chunks, short=False, settings=settings)
+    short = await run(tmp_path / "short", frames, chunks, short=native_is_there(), like=general, settings=settings)
+    assert general.answers == short.answers
+    assert general.files == short.files
+    if native_is_there():
+        assert 1600 - short.taken[0] // 7 <= 2, "the first batch, and the one over the end of the queue's file"
 
 
 def native_is_there() -> bool:

@@ -40,6 +40,9 @@ cdef enum:
     PAGE_BYTES = 4096
     SPAN_PAGES = 2050         # SPAN_BYTES in pages, and the two that stick out
     ENTRIES_SPAN = 64 * 1024  # of queue entries for which memory is asked at a time
+    PIECE_BYTES = 1 << 20       # of the log for which memory is asked at a time
+    KNOWN_PIECES = 64
+    BELIEVED_TIMES = 256
     SMALLEST_RECORD = 91
     FLAG_COMMIT = 1           # of a pull's sysFlag
     LAST_FIELD = 18
@@ -78,6 +81,11 @@ cdef struct Found:
     int64_t max_offset
     int64_t starts[MAX_RECORDS]
     int32_t sizes[MAX_RECORDS]
+
+
+cdef struct Piece:
+    int64_t number              # which piece of the log was found in memory
+    int times                   # for so many answers more that is believed
 
 
 cdef class Grant:
@@ -137,6 +145,7 @@ cdef class FastPull:
     cdef int64_t disk_most_count
     cdef int64_t checked_from
     cdef int64_t hot_bytes
+    cdef Piece[KNOWN_PIECES] pieces
     cdef LogWindow window
     cdef readonly int64_t taken_messages
 
@@ -378,8 +387,10 @@ cdef class FastPull:
         if first + self.hot_bytes < end:
             if last - first > SPAN_BYTES:
                 return False
-            if not is_in_memory(self.window.place + (first - self.window.start), last - first):
+            if not self.is_hot(first, last, end):
                 return False
+        for number in range(found.count):
+            fetch_ahead(self.window.place + (found.starts[number] - self.window.start), 64)
         for number in range(found.count):
             record = self.window.place + (found.starts[number] - self.window.start)
             if <int32_t>u32(record) != found.sizes[number] or s64(record + 28) != found.starts[number]:
@@ -387,6 +398,26 @@ cdef class FastPull:
             if found.starts[number] < self.checked_from:
                 if not find_layout(record, found.sizes[number], &layout) or not crc_is_right(record, &layout):
                     return False
+        return True
+
+    cdef bint is_hot(self, int64_t first, int64_t last, int64_t end) noexcept:
+        """Whether this part of the log is in memory. It is asked for in large pieces, and the answer is believed for a
+        while: readers of one topic go over the same part of the log, queue by queue."""
+        cdef int64_t piece, begin, until
+        cdef Piece* known
+        for piece in range(first // PIECE_BYTES, (last - 1) // PIECE_BYTES + 1):
+            known = &self.pieces[piece % KNOWN_PIECES]
+            if known.number == piece and known.times > 0:
+                known.times -= 1
+                continue
+            begin = max(piece * PIECE_BYTES, self.window.start)
+            until = min((piece + 1) * PIECE_BYTES, self.window.start + self.window.size, end)
+            if is_in_memory(self.window.place + (begin - self.window.start), until - begin):
+                known.number, known.times = piece, BELIEVED_TIMES
+                continue
+            begin, until = max(begin, first), min(until, last)
+            if not is_in_memory(self.window.place + (begin - self.window.start), until - begin):
+                return False
         return True
 
     cdef object write(self, Request* request, Grant grant, Found* found):

@@ -122,6 +122,7 @@ cdef class FastSend:
     cdef bytes store_host
     cdef bytes id_start         # of an offset message id: the store host in hex
     cdef object find_queue
+    cdef object make_room
     cdef object tell
     cdef object gate
     cdef object now_ms          # None: the machine's own time
@@ -156,7 +157,7 @@ cdef class FastSend:
 
     def __init__(
         self, LogTail log, IndexTail index, tuple answers, tuple nameless, *, bytes added, bytes store_host, find_topic, find_queue,
-        tell, gate, now_ms, peer_of, bint with_crc, hold, tuple size_bounds
+        make_room, tell, gate, now_ms, peer_of, bint with_crc, hold, tuple size_bounds
     ):
         self.log = log
         self.index = index
@@ -167,6 +168,7 @@ cdef class FastSend:
         self.store_host = store_host
         self.id_start = store_host.hex().upper().encode()
         self.find_queue = find_queue
+        self.make_room = make_room
         self.tell = tell
         self.gate = gate
         self.now_ms = now_ms
@@ -370,10 +372,9 @@ cdef class FastSend:
             at += item.text.size
         if count == 0 or self.log.position + total + 8 > self.log.size:
             return 0
-        if queue.place == NULL or (queue.next_offset + count) * 20 - queue.file_start > queue.limit:
-            return 0
-        if words and not index_has_room(self.index, words):
-            return 0
+        if not self.has_room(queue, count, words):
+            if not self.make_room(topic.text, queue.queue_id, count, words) or not self.has_room(queue, count, words):
+                return 0
         for number in range(count):
             item = self.items + number
             batch_item(item.text.data, end, fields, &item.text)
@@ -388,6 +389,11 @@ cdef class FastSend:
         if request.flag == 0:
             self.answer(request, queue.queue_id, first_queue_offset, physical, self.sizes, count, unique)
         return 1
+
+    cdef bint has_room(self, QueueTail queue, int count, int64_t words) noexcept:
+        if queue.place == NULL or (queue.next_offset + count) * 20 - queue.file_start > queue.limit:
+            return False
+        return not words or index_has_room(self.index, words)
 
     cdef Item* item(self, int number) except NULL:
         """Room for what is found out about a message of a batch."""

@@ -25,6 +25,7 @@ class FastSend:
         store_host: bytes,
         find_topic: Callable[[bytes], int],
         find_queue: Callable[[str, int], Any],
+        make_room: Callable[[str, int, int, int], bool],
         tell: Callable[[Any, bytes], None],
         gate: Callable[[], int],
         now_ms: Callable[[], int] | None,

@@ -70,6 +70,7 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         store_host=ip + port.to_bytes(4, "big"),
         find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
         find_queue=store.queue,
+        make_room=store.extend,
         tell=store.tell,
         gate=gate_of(broker),
         now_ms=None if isinstance(broker.clock, SystemClock) else broker.clock.now_ms,

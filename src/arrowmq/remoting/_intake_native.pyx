@@ -5,10 +5,13 @@ What the endpoint's fast path takes whole, and whose answers the kernel takes at
 line of Python; everything else is left to the connection's `_process`, which does all of it.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from libc.stdint cimport uint8_t, uint32_t
 from posix.uio cimport iovec, writev
 
 cdef enum:
     SMALLEST_FRAME = 8
+    SMALL_FRAME_BYTES = 16 * 1024     # as in `connection.py`
     GATHERED_BYTES = 256 * 1024       # of answers before they are sent, and so many
     GATHERED_REPLIES = 64
 
@@ -91,10 +94,24 @@ cdef class Intake:
         if position == 0:
             return False
         if position < end:
-            self._process(view[position:])
-        elif self._outbox.waiting_bytes or self._is_ending:
+            if self._is_paused or self._is_ending or not self.is_unfinished(view, position, end):
+                self._process(view[position:])
+                return True
+            self._held = bytes(view[position:])
+        if self._outbox.waiting_bytes or self._is_ending:
             self._flush()
         return True
+
+    cdef bint is_unfinished(self, view, Py_ssize_t position, Py_ssize_t end) except -1:
+        """Whether what is left is the beginning of a frame, and of one too short for a buffer of its own."""
+        cdef const uint8_t* at = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf + position
+        cdef uint32_t length
+        if end - position < 4:
+            return True
+        length = <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+        if length < 4 or length > SMALL_FRAME_BYTES - 4 or position + 4 + <Py_ssize_t>length <= end:
+            return False
+        return length <= self._endpoint.limits.frame_bytes - 4
 
     cdef int send_all(self, list replies) except -1:
         """Past the outbox while nothing waits in it; what the kernel does not take goes there."""

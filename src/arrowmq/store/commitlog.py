@@ -23,7 +23,7 @@ from arrowmq.store.walk import first_filled
 BLANK_MAGIC = 0xCBD43194
 BLANK = struct.Struct(">II")
 PAGE_BYTES = 4096
-PAVED_BYTES = 256 * 1024  # at once: 0.05 ms
+PAVED_BYTES = 512 * 1024  # at once: 0.1 ms
 _ZERO_CHUNK = 1 << 20
 
 

@@ -163,6 +163,19 @@ class ConsumeQueue:
         limit = min(self._filled_to, segment.end) - segment.start
         self.tail.attach(segment.view, segment.start, limit)
 
+    def extend(self, count: int) -> bool:
+        """Room for so many entries in the file in use; False if it ends before them or was not begun."""
+        at = self.tail.next_offset * ENTRY_BYTES
+        end = at + count * ENTRY_BYTES
+        segment = self.segment_at(at)
+        if segment is None or end > segment.end:
+            return False
+        if end > self._filled_to:
+            position = max(at, self._filled_to) - segment.start
+            self._fill(segment, position, max(count * ENTRY_BYTES, min(position, MAX_CHUNK_BYTES)))
+        self.tail.attach(segment.view, segment.start, min(self._filled_to, segment.end) - segment.start)
+        return True
+
     def _fill(self, segment: Segment, position: int, step: int) -> None:
         limit = min(self.file_bytes, -(-(position + step) // PAGE_BYTES) * PAGE_BYTES)
         try:

@@ -127,6 +127,14 @@ class Index:
                 self._next = self._create(words)
                 tail.next_is_ready = True
 
+    def extend(self, words: int) -> bool:
+        """The same in the file in use; False if it has not so many entries left or was not begun."""
+        if words and not has_index_room(self.tail, words):
+            if not self.files or self.tail.count + words > self.tail.max_entries:
+                return False
+            self._allocate(words)
+        return True
+
     def _allocate(self, words: int) -> None:
         file, tail = self.files[-1], self.tail
         if tail.limit == 0:  # a file found at opening may have holes anywhere in its slots

@@ -404,6 +404,13 @@ class MessageStore:
         """The end of a queue, on which a reader sets `watched` to be told of messages."""
         return self.consume_queues.get(topic, queue_id).tail
 
+    def extend(self, topic: str, queue_id: int, entries: int, words: int) -> bool:
+        """Room for a batch in the files that its queue and the index write to now; False if it needs other files."""
+        try:
+            return self.consume_queues.get(topic, queue_id).extend(entries) and self.index.extend(words)
+        except OutOfSpace:
+            return False
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.consume_queues.find(topic, queue_id)
         return 0 if queue is None else self._reader.bounds(queue)[0]
