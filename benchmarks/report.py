@@ -62,8 +62,8 @@ def markdown(rows: list[type[Row]], runs: Runs, about: dict[str, Any], pace: Pac
             lines.append(f"| {row.title} | {figures} | {verdict[0]} | {goal} | {verdict[1]} |")
     settings = (
         f"Medians of {pace.rounds} run(s), systems alternating; warm-up {pace.warm_s:g} s, window {pace.window_s:g} s; "
-        f"backlog {pace.backlog:,} messages. Broker CPU by the process's own clock of processor time (user, system), "
-        f"`cpu_us` is microseconds a message. Apache's JVM: `{' '.join(APACHE_JVM)}`; clients': `{' '.join(CLIENT_JVM)}`."
+        f"backlog {pace.backlog:,} messages. Broker CPU by the process's own clock of processor time (user, system); "
+        f"`cpu_us`: microseconds a message. Apache's JVM: `{' '.join(APACHE_JVM)}`; clients': `{' '.join(CLIENT_JVM)}`."
     )
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items())
     return "\n".join(["# ArrowMQ beside the Apache broker", "", facts, "", settings, "", *lines, ""])

@@ -444,8 +444,8 @@ cdef class FastPull:
         memcpy(target, out.data, out.size)
         target += out.size
         for number in range(found.count):
-            if number + 1 < found.count:
-                fetch_ahead(self.window.place + (found.starts[number + 1] - self.window.start), found.sizes[number + 1])
+            if number + 2 < found.count:
+                fetch_ahead(self.window.place + (found.starts[number + 2] - self.window.start), found.sizes[number + 2])
             memcpy(target, self.window.place + (found.starts[number] - self.window.start), found.sizes[number])
             target += found.sizes[number]
         return frame
