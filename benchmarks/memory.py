@@ -17,7 +17,8 @@ _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 _PIECE = 256 << 20
 _KEPT_EVERY = 1 << 20
 _LEFT_ALONE = 1 << 30
-_MOST = 6 << 30  # no measurement writes as much
+_NEEDED = 6 << 30  # no measurement writes as much
+_LARGE_ORDER = 9  # of a free block of 2 MiB: so many times as large as a page, in powers of two
 
 _kept: list[mmap.mmap] = []
 
@@ -29,11 +30,20 @@ def free_bytes() -> int:
     return 0
 
 
+def small_free_bytes() -> int:
+    """What is free in small blocks. It is handed out first, and was touched before."""
+    total = 0
+    for zone in Path("/proc/buddyinfo").read_text().splitlines():
+        for order, count in enumerate(zone.split()[4 : 4 + _LARGE_ORDER]):
+            total += int(count) << order
+    return total * mmap.PAGESIZE
+
+
 def touch_free_memory() -> int:
     """Touch what a measurement may need of what is free, and give nearly all of it back; how many bytes that were."""
     pieces: list[mmap.mmap] = []
     try:
-        for _ in range(max(0, min(free_bytes() - _LEFT_ALONE, _MOST)) // _PIECE):
+        for _ in range(max(0, min(free_bytes() - _LEFT_ALONE, small_free_bytes() + _NEEDED)) // _PIECE):
             piece = mmap.mmap(-1, _PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             pieces.append(piece)
             piece.madvise(mmap.MADV_NOHUGEPAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -120,6 +121,16 @@ async def test_a_half_message_is_seen_by_nobody_until_it_is_committed(node: Any)
     assert record.prepared_transaction_offset == half.physical
     assert record.properties["UNIQ_KEY"] == record.properties["__transactionId__"] == half.id
     assert {"REAL_TOPIC", "REAL_QID"}.isdisjoint(record.properties)
+
+
+async def test_a_topic_that_has_half_messages_only_is_there_after_a_crash(node: Any) -> None:
+    """Right after the first answer: there is no queue by which the topic could be found again."""
+    halves = await asyncio.gather(*(begin(node, b"%d" % number) for number in range(4)))
+    await node.crash()
+    assert node.broker.topics.get("orders") is not None
+    for half in halves:
+        assert (await end(node, half, COMMIT)).code == ResponseCode.SUCCESS
+    assert sorted(await bodies(node)) == [b"0", b"1", b"2", b"3"]
 
 
 async def test_the_half_and_op_records_are_in_apaches_form(node: Any) -> None:

@@ -85,24 +85,29 @@ class SendService:
         return self.accept(SendMessage.from_v2_ext(call.ext), call)
 
     def accept(self, request: SendMessage, call: Call) -> Answer | Awaitable[Answer]:
-        is_known = self.topics.get(request.topic) is not None
         try:
             topic = self.check(request, call)
             if request.batch:
                 outcome = self._accept_batch(request, call, topic)
             else:
                 outcome = self._accept_one(request, call, topic)
-            return outcome if is_known else self._answer_when_routed(outcome)
+            is_settled = topic.topic_name not in self.topics.unsettled
+            return outcome if is_settled else self._answer_when_settled(request, outcome)
         except Refused as refused:
             self.stats.put_failed()
             if refused.header is None:
                 refused.header = self.region()
             raise
 
-    async def _answer_when_routed(self, outcome: Answer | Awaitable[Answer]) -> Answer:
-        """The first message of a topic: who is told that it is there may at once start a consumer, which would not ask
-        the NameServer a second time for half a minute. So the topic is in the route first, as with Apache's broker."""
+    async def _answer_when_settled(self, request: SendMessage, outcome: Answer | Awaitable[Answer]) -> Answer:
+        """The first messages of a topic. Who is told that one is there may at once start a consumer, which would not
+        ask the NameServer a second time for half a minute; so the topic is in the route first, as with Apache's broker.
+        After a crash a topic is found again by its queues; while it has none, because its messages are half, delayed or
+        timed ones, it is on disk first."""
+        if self.path.store.consume_queues.find(request.topic, request.queue_id) is None:
+            await self.topics.saved()
         await self.routed()
+        self.topics.unsettled.discard(request.topic)
         return outcome if isinstance(outcome, Answer) else await outcome
 
     def region(self) -> dict[str, str]:
@@ -157,6 +162,7 @@ class SendService:
         return topic
 
     def _create_topic(self, request: SendMessage) -> TopicConfig:
+        self.topics.unsettled.add(request.topic)
         if request.topic.startswith(names.RETRY_PREFIX):
             return self.topics.create_internal(request.topic, 1, unit=bool(request.unit_mode))
         outcome = self.topics.create_by_message(
@@ -164,6 +170,7 @@ class SendService:
         )
         if isinstance(outcome, TopicConfig):
             return outcome
+        self.topics.unsettled.discard(request.topic)
         raise Refused(
             ResponseCode.TOPIC_NOT_EXIST,
             with_faq(

@@ -47,6 +47,7 @@ class Topics:
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
         self.on_change: list[Callable[[list[TopicConfig]], None]] = []
+        self.unsettled: set[str] = set()  # made by a message, and perhaps not on disk or in the routes yet
 
     def load(self) -> None:
         """Built-in topics, then what the file says over them."""
@@ -129,6 +130,7 @@ class Topics:
     def delete(self, topic: str) -> bool:
         if self.table.pop(topic, None) is None:
             return False
+        self.unsettled.discard(topic)
         self._changed([])
         return True
 
