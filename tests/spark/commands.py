@@ -60,9 +60,13 @@ class Running:
             assert time.monotonic() < deadline, f"never came to the point: {self.err.read_text()[-2000:]}"
             pause.wait(0.005)
 
+    def members(self) -> dict[int, str]:
+        """Which processes of the session there are: what each runs, by its id."""
+        return _session_members(self.process.pid)
+
     def kill(self) -> None:
         """SIGKILL to every process of the session, again until none is left: Java may just be starting another."""
-        while members := _session_members(self.process.pid):
+        while members := self.members():
             for pid in members:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -86,15 +90,16 @@ def pipeline(folder: Path, *arguments: str) -> Running:
     return Running(folder, *ARROWMQ, "pipeline", *arguments)
 
 
-def _session_members(session: int) -> list[int]:
-    found = []
+def _session_members(session: int) -> dict[int, str]:
+    found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+            name, _, after_name = (entry / "stat").read_text().partition("(")[2].rpartition(")")
         except OSError:
             continue  # it has just ended
-        if int(after_name[3]) == session and after_name[0] != "Z":
-            found.append(int(entry.name))
+        state, _, _, of_session = after_name.split()[:4]
+        if int(of_session) == session and state != "Z":
+            found[int(entry.name)] = name
     return found

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+from commands import pipeline
 from live import Server
 from pipeline_soak import SETTINGS, Soak
+
+from arrowmq.testing import BrokerThread
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
@@ -17,3 +21,19 @@ def test_a_killed_archive_and_a_killed_resend_go_on_and_do_nothing_twice(tmp_pat
         assert soak.archive() is None
         assert soak.dead_letters() is None
         assert 2 == soak.kills
+
+
+def test_a_stop_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path / "store"):
+        pass
+    running = pipeline(tmp_path / "run", "audit", str(tmp_path / "store"))
+    try:
+        assert running.interrupt_when(lambda: "java" in running.members().values())
+        assert 130 == running.process.wait(60)
+        assert "stopped; the same command begins anew\n" == running.err.read_text()
+        deadline = time.monotonic() + 30
+        while running.members():
+            assert time.monotonic() < deadline, running.members()
+            time.sleep(0.05)
+    finally:
+        running.kill()

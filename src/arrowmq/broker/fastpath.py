@@ -115,7 +115,7 @@ def hand_in_pulls(broker: Broker, pulls: FastPull) -> None:
 
 def ordinary_queues(broker: Broker, topic: str) -> int:
     """How many queues of a topic the short way may write to; 0 if messages to it get special treatment."""
-    if topic.startswith("%") or topic in names.SEND_FORBIDDEN_TOPICS or topic in broker.topics.unsettled:
+    if topic.startswith("%") or topic in names.SEND_FORBIDDEN_TOPICS:
         return 0
     known = broker.topics.get(topic)
     if known is None or broker.config.enable_topic_message_type_check:

@@ -65,7 +65,7 @@ def build_fast_transactions(broker: Broker) -> FastTransactions | None:
         op_topic=OP_HALF_TOPIC.encode(),
         commit_words=op_properties(End.COMMIT, "").removesuffix(b"\x02"),
         rollback_words=op_properties(End.ROLLBACK, "").removesuffix(b"\x02"),
-        find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
+        find_topic=lambda name: _queues_of_halves(broker, name.decode("utf-8", "replace")),
         find_queue=_find_queue(store),
         tell=store.tell,
         gate=_gate_of(broker, service),
@@ -91,6 +91,11 @@ def _gate_of(broker: Broker, service: TransactionService) -> Callable[[], int]:
         return ordinary()
 
     return gate
+
+
+def _queues_of_halves(broker: Broker, topic: str) -> int:
+    """A half message is the general path's while its topic is not on disk: no queue would tell of it after a crash."""
+    return 0 if broker.topics.is_unsaved(topic) else ordinary_queues(broker, topic)
 
 
 def _find_queue(store: MessageStore) -> Callable[[str, int], Any]:

@@ -85,30 +85,38 @@ class SendService:
         return self.accept(SendMessage.from_v2_ext(call.ext), call)
 
     def accept(self, request: SendMessage, call: Call) -> Answer | Awaitable[Answer]:
+        is_known = self.topics.get(request.topic) is not None
         try:
             topic = self.check(request, call)
             if request.batch:
                 outcome = self._accept_batch(request, call, topic)
             else:
                 outcome = self._accept_one(request, call, topic)
-            is_settled = topic.topic_name not in self.topics.unsettled
-            return outcome if is_settled else self._answer_when_settled(request, outcome)
+            must_save = self.topics.is_unsaved(request.topic) and not self._has_queue(request)
+            if is_known and not must_save:
+                return outcome
+            return self._answer_when_settled(outcome, must_save=must_save, must_route=not is_known)
         except Refused as refused:
             self.stats.put_failed()
             if refused.header is None:
                 refused.header = self.region()
             raise
 
-    async def _answer_when_settled(self, request: SendMessage, outcome: Answer | Awaitable[Answer]) -> Answer:
+    async def _answer_when_settled(
+        self, outcome: Answer | Awaitable[Answer], *, must_save: bool, must_route: bool
+    ) -> Answer:
         """The first messages of a topic. Who is told that one is there may at once start a consumer, which would not
         ask the NameServer a second time for half a minute; so the topic is in the route first, as with Apache's broker.
         After a crash a topic is found again by its queues; while it has none, because its messages are half, delayed or
         timed ones, it is on disk first."""
-        if self.path.store.consume_queues.find(request.topic, request.queue_id) is None:
+        if must_save:
             await self.topics.saved()
-        await self.routed()
-        self.topics.unsettled.discard(request.topic)
+        if must_route:
+            await self.routed()
         return outcome if isinstance(outcome, Answer) else await outcome
+
+    def _has_queue(self, request: SendMessage) -> bool:
+        return self.path.store.consume_queues.find(request.topic, request.queue_id) is not None
 
     def region(self) -> dict[str, str]:
         """What every answer to a send tells the client: where it is, and whether to trace."""
@@ -162,7 +170,6 @@ class SendService:
         return topic
 
     def _create_topic(self, request: SendMessage) -> TopicConfig:
-        self.topics.unsettled.add(request.topic)
         if request.topic.startswith(names.RETRY_PREFIX):
             return self.topics.create_internal(request.topic, 1, unit=bool(request.unit_mode))
         outcome = self.topics.create_by_message(
@@ -170,7 +177,6 @@ class SendService:
         )
         if isinstance(outcome, TopicConfig):
             return outcome
-        self.topics.unsettled.discard(request.topic)
         raise Refused(
             ResponseCode.TOPIC_NOT_EXIST,
             with_faq(

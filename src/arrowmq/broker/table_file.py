@@ -34,6 +34,14 @@ class TableFile:
         self._writing: asyncio.Future[None] | None = None
 
     @property
+    def state(self) -> int:
+        """The number of the table's last change; `has_written` tells whether it is on disk."""
+        return self._state
+
+    def has_written(self, state: int) -> bool:
+        return self._written >= state
+
+    @property
     def is_saved(self) -> bool:
         return self._written >= self._state
 

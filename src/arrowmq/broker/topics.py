@@ -47,7 +47,7 @@ class Topics:
         self.table: dict[str, TopicConfig] = {}
         self.version = DataVersion(timestamp=clock.now_ms())
         self.on_change: list[Callable[[list[TopicConfig]], None]] = []
-        self.unsettled: set[str] = set()  # made by a message, and perhaps not on disk or in the routes yet
+        self._unsaved: dict[str, int] = {}  # made by use, and by which change of the table
 
     def load(self) -> None:
         """Built-in topics, then what the file says over them."""
@@ -130,7 +130,6 @@ class Topics:
     def delete(self, topic: str) -> bool:
         if self.table.pop(topic, None) is None:
             return False
-        self.unsettled.discard(topic)
         self._changed([])
         return True
 
@@ -150,6 +149,17 @@ class Topics:
         )
         self.table[created.topic_name] = created
         self._changed([created])
+        self._unsaved[created.topic_name] = self.file.state
+
+    def is_unsaved(self, topic: str) -> bool:
+        """Whether it was made by use and is perhaps not on disk yet."""
+        state = self._unsaved.get(topic)
+        if state is None:
+            return False
+        if self.file.has_written(state):
+            del self._unsaved[topic]
+            return False
+        return True
 
     def _changed(self, changed: list[TopicConfig]) -> None:
         self.version = next_version(self.version, self.clock.now_ms())

@@ -235,7 +235,7 @@ def audit(
 
     Example: arrowmq pipeline audit /data/a /data/b --report audit.html
     """
-    run = SparkRun(master, settings, is_verbose=verbose)
+    run = SparkRun(master, settings, is_verbose=verbose, keeps_progress=False)
 
     def check() -> None:
         from arrowmq.spark.pipelines.audit import check_stores
@@ -271,7 +271,7 @@ def trace(
 
     Example: arrowmq pipeline trace --report latency.html
     """
-    run = SparkRun(master, settings, is_verbose=verbose)
+    run = SparkRun(master, settings, is_verbose=verbose, keeps_progress=False)
     address = None if store else namesrv or NAMESRV
 
     def check() -> None:

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -48,12 +49,19 @@ class SparkRun:
     """One run of one command. Checks come first: what can be refused without Spark is refused before it starts."""
 
     def __init__(
-        self, master: str | None, settings: tuple[str, ...], *, is_verbose: bool, table_format: str = "parquet"
+        self,
+        master: str | None,
+        settings: tuple[str, ...],
+        *,
+        is_verbose: bool,
+        table_format: str = "parquet",
+        keeps_progress: bool = True,
     ) -> None:
         self.is_verbose = is_verbose
         self.console = Console(stderr=True, highlight=False)
         self._master = master
         self._table_format = table_format
+        self._after_stop = "goes on from here" if keeps_progress else "begins anew"
         self._settings: dict[str, Any] = {}
         for setting in settings:
             name, equals, value = setting.partition("=")
@@ -82,6 +90,7 @@ class SparkRun:
         from arrowmq.spark.pipelines.progress import Display
 
         spark = None
+        others = _children()
         signal.signal(signal.SIGTERM, _interrupt)
         try:
             with self.console.status("starting Spark", spinner="dots") if self.console.is_terminal else nullcontext():
@@ -91,9 +100,11 @@ class SparkRun:
             return work(spark, Display(self.console))
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends at once
-            self.console.print("stopped; the same command goes on from here")
+            self.console.print(f"stopped; the same command {self._after_stop}")
             if spark is not None:
                 _stop_streams(spark)
+            else:
+                _end_java(_children() - others)
             raise SystemExit(STOPPED) from None
         except (click.ClickException, SystemExit):
             raise
@@ -159,6 +170,19 @@ def sentence(wrong: BaseException) -> str:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     logging.disable(logging.CRITICAL)  # the bridge to Java logs where it was interrupted, at length
     raise KeyboardInterrupt
+
+
+def _children() -> set[int]:
+    """The processes that this one has started."""
+    lists = Path("/proc/self/task").glob("*/children")  # not there on systems other than Linux
+    return {int(pid) for each in lists for pid in each.read_text().split()}
+
+
+def _end_java(started: set[int]) -> None:
+    """A Java that was still starting heeds no Ctrl-C, and has nobody yet who would end it."""
+    for pid in started:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def _stop_streams(spark: Any) -> None:
