@@ -60,8 +60,8 @@ class Running:
             assert time.monotonic() < deadline, f"never came to the point: {self.err.read_text()[-2000:]}"
             pause.wait(0.005)
 
-    def members(self) -> dict[int, str]:
-        """Which processes of the session there are: what each runs, by its id."""
+    def members(self) -> list[int]:
+        """Which processes of the session there are."""
         return _session_members(self.process.pid)
 
     def kill(self) -> None:
@@ -90,16 +90,15 @@ def pipeline(folder: Path, *arguments: str) -> Running:
     return Running(folder, *ARROWMQ, "pipeline", *arguments)
 
 
-def _session_members(session: int) -> dict[int, str]:
-    found = {}
+def _session_members(session: int) -> list[int]:
+    found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            name, _, after_name = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+            after_name = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has just ended
-        state, _, _, of_session = after_name.split()[:4]
-        if int(of_session) == session and state != "Z":
-            found[int(entry.name)] = name
+        if int(after_name[3]) == session and after_name[0] != "Z":
+            found.append(int(entry.name))
     return found

@@ -94,8 +94,13 @@ def _gate_of(broker: Broker, service: TransactionService) -> Callable[[], int]:
 
 
 def _queues_of_halves(broker: Broker, topic: str) -> int:
-    """A half message is the general path's while its topic is not on disk: no queue would tell of it after a crash."""
-    return 0 if broker.topics.is_unsaved(topic) else ordinary_queues(broker, topic)
+    """A half message is the general path's while neither the table on disk nor a queue would tell of its topic after a
+    crash."""
+    count = ordinary_queues(broker, topic)
+    if broker.topics.is_unsaved(topic):
+        find = broker.store.consume_queues.find
+        return count if any(find(topic, queue_id) is not None for queue_id in range(count)) else 0
+    return count
 
 
 def _find_queue(store: MessageStore) -> Callable[[str, int], Any]:
