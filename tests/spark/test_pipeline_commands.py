@@ -29,7 +29,7 @@ def is_spark(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False  # it has just ended
-    return words[0].endswith(b"java") and any(word.startswith(b"org.apache.spark.") for word in words)
+    return words[0].endswith(b"java") and any(word.startswith(b"org.apache.spark.deploy.") for word in words)
 
 
 def test_a_stop_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:

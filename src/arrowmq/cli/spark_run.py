@@ -13,7 +13,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -90,7 +89,6 @@ class SparkRun:
         from arrowmq.spark.pipelines.progress import Display
 
         spark = None
-        others = _children()
         signal.signal(signal.SIGTERM, _interrupt)
         try:
             with self.console.status("starting Spark", spinner="dots") if self.console.is_terminal else nullcontext():
@@ -103,8 +101,6 @@ class SparkRun:
             self.console.print(f"stopped; the same command {self._after_stop}")
             if spark is not None:
                 _stop_streams(spark)
-            else:
-                _end_java(_children() - others)
             raise SystemExit(STOPPED) from None
         except (click.ClickException, SystemExit):
             raise
@@ -170,19 +166,6 @@ def sentence(wrong: BaseException) -> str:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     logging.disable(logging.CRITICAL)  # the bridge to Java logs where it was interrupted, at length
     raise KeyboardInterrupt
-
-
-def _children() -> set[int]:
-    """The processes that this one has started."""
-    lists = Path("/proc/self/task").glob("*/children")  # not there on systems other than Linux
-    return {int(pid) for each in lists for pid in each.read_text().split()}
-
-
-def _end_java(started: set[int]) -> None:
-    """A Java that was still starting heeds no Ctrl-C, and has nobody yet who would end it."""
-    for pid in started:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
 
 
 def _stop_streams(spark: Any) -> None:
