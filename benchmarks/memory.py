@@ -18,7 +18,9 @@ _PIECE = 256 << 20
 _KEPT_EVERY = 1 << 20
 _LEFT_ALONE = 1 << 30
 _NEEDED = 6 << 30  # no measurement writes as much
-_LARGE_ORDER = 9  # of a free block of 2 MiB: so many times as large as a page, in powers of two
+_ENOUGH = 3 << 30  # of it in blocks in which files are written
+_FILE_ORDERS = (7, 8)  # such blocks: 512 KiB and 1 MiB, as powers of two of a page
+_LARGE_ORDER = 9  # 2 MiB
 
 _kept: list[mmap.mmap] = []
 
@@ -30,20 +32,23 @@ def free_bytes() -> int:
     return 0
 
 
-def small_free_bytes() -> int:
-    """What is free in small blocks. It is handed out first, and was touched before."""
-    total = 0
-    for zone in Path("/proc/buddyinfo").read_text().splitlines():
-        for order, count in enumerate(zone.split()[4 : 4 + _LARGE_ORDER]):
-            total += int(count) << order
-    return total * mmap.PAGESIZE
+def free_by_order() -> list[int]:
+    """Free bytes in blocks of one page, two, four and so on."""
+    zones = [zone.split()[4:] for zone in Path("/proc/buddyinfo").read_text().splitlines()]
+    return [sum(map(int, counts)) * mmap.PAGESIZE << order for order, counts in enumerate(zip(*zones, strict=True))]
 
 
 def touch_free_memory() -> int:
-    """Touch what a measurement may need of what is free, and give nearly all of it back; how many bytes that were."""
+    """Touch what a measurement may need of what is free, and give nearly all of it back; how many bytes that were: none
+    if there is still enough from the last time."""
+    free = free_by_order()
+    if sum(free[order] for order in _FILE_ORDERS) >= _ENOUGH:
+        return 0
+    # What is free in small blocks is handed out first, and was touched before.
+    wanted = sum(free[:_LARGE_ORDER]) + _NEEDED
     pieces: list[mmap.mmap] = []
     try:
-        for _ in range(max(0, min(free_bytes() - _LEFT_ALONE, small_free_bytes() + _NEEDED)) // _PIECE):
+        for _ in range(max(0, min(free_bytes() - _LEFT_ALONE, wanted)) // _PIECE):
             piece = mmap.mmap(-1, _PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             pieces.append(piece)
             piece.madvise(mmap.MADV_NOHUGEPAGE)
