@@ -53,6 +53,7 @@ class Peer:
     def __init__(self) -> None:
         self.peer = ("127.0.0.1", 40000)
         self.attributes: dict[str, object] = {}
+        self.peer_bytes: bytes | None = None
 
 
 def cpu_us(work: Callable[[], object], times: int, each: int) -> tuple[float, float]:
