@@ -42,9 +42,11 @@ async def test_a_disk_that_is_nearly_full_does_not_decide_a_test(monkeypatch: py
     monkeypatch.setattr(Disk, "usage", lambda disk, path: DiskUsage(used=97, usable=3))
     often = {"cleanResourceInterval": "10"}
     async with LocalBroker(settings=often) as broker, arrowmq.Producer(broker.namesrv) as producer:
+        receipts = []
         for _ in range(5):
-            await asyncio.sleep(0.02)
-            await producer.send("orders", b"x")
+            await asyncio.sleep(0.02)  # rounds of retention look at the disk meanwhile
+            receipts.append(await producer.send("orders", b"x"))
+    assert 5 == len({receipt.offset_msg_id for receipt in receipts})
 
 
 async def test_each_test_has_an_empty_broker(arrowmq_broker: BrokerThread) -> None:
