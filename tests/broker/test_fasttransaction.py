@@ -124,6 +124,7 @@ async def run(
     broker.open()
     for topic in TOPICS:
         broker.topics.create_internal(topic, 4)
+    await broker.topics.saved()
     server = RemotingServer(broker.handlers, clock=clock)
     outcome.port = await server.start("127.0.0.1", like.port)
     await broker.start(outcome.port)

@@ -12,6 +12,7 @@ from arrowmq import native
 from arrowmq.clock import VirtualClock
 from arrowmq.store import Boundary, GetStatus, MessageStore, PutStatus, StoreConfig, StoreError
 from arrowmq.store.disk import Disk
+from arrowmq.store.errors import OutOfSpace, StoreUnwritable
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.properties import encode_properties
@@ -334,4 +335,21 @@ def test_the_log_writes_into_memory_that_was_brought_ahead(tmp_path: Path, refus
         assert all(offset % 4096 == 0 for offset, _ in disk.filled)
         assert len(disk.filled) < 20
         assert max(ends) <= 4 << 20
+    store.close()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), StoreUnwritable("read only"), OutOfSpace("full")])
+def test_room_that_the_disk_refuses_to_a_batch_is_not_there(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is raised: the general path tries again, and tells the sender what is wrong."""
+    store = opened(tmp_path, StoreConfig(mapped_file_size_commit_log=65_536))
+    assert store.put(message()).is_ok
+    assert store.extend("orders", 0, 300, 0)
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(store.disk, "fill", refuse)
+    assert not store.extend("orders", 0, 3000, 0)
     store.close()

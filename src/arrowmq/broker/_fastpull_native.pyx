@@ -41,8 +41,8 @@ cdef enum:
     SPAN_PAGES = 2050         # SPAN_BYTES in pages, and the two that stick out
     ENTRIES_SPAN = 64 * 1024  # of queue entries for which memory is asked at a time
     PIECE_BYTES = 1 << 20       # of the log for which memory is asked at a time
-    KNOWN_PIECES = 64
-    BELIEVED_TIMES = 256
+    KNOWN_PIECES = 64           # of which it is remembered
+    BELIEVED_TIMES = 256        # until it is asked again
     SMALLEST_RECORD = 91
     FLAG_COMMIT = 1           # of a pull's sysFlag
     LAST_FIELD = 18

@@ -94,13 +94,10 @@ def _gate_of(broker: Broker, service: TransactionService) -> Callable[[], int]:
 
 
 def _queues_of_halves(broker: Broker, topic: str) -> int:
-    """A half message is the general path's while neither the table on disk nor a queue would tell of its topic after a
-    crash."""
+    """A half message is the general path's while neither the table on disk nor a message would tell of its topic after
+    a crash."""
     count = ordinary_queues(broker, topic)
-    if broker.topics.is_unsaved(topic):
-        find = broker.store.consume_queues.find
-        return count if any(find(topic, queue_id) is not None for queue_id in range(count)) else 0
-    return count
+    return 0 if broker.topics.is_unsaved(topic) and not broker.store.has_messages(topic, count) else count
 
 
 def _find_queue(store: MessageStore) -> Callable[[str, int], Any]:

@@ -92,7 +92,7 @@ class SendService:
                 outcome = self._accept_batch(request, call, topic)
             else:
                 outcome = self._accept_one(request, call, topic)
-            must_save = self.topics.is_unsaved(request.topic) and not self._has_queue(request)
+            must_save = self.topics.is_unsaved(request.topic) and not self._has_messages(topic)
             if is_known and not must_save:
                 return outcome
             return self._answer_when_settled(outcome, must_save=must_save, must_route=not is_known)
@@ -107,16 +107,16 @@ class SendService:
     ) -> Answer:
         """The first messages of a topic. Who is told that one is there may at once start a consumer, which would not
         ask the NameServer a second time for half a minute; so the topic is in the route first, as with Apache's broker.
-        After a crash a topic is found again by its queues; while it has none, because its messages are half, delayed or
-        timed ones, it is on disk first."""
+        After a crash a topic is found again by the messages in its queues; while there are none, because all are half,
+        delayed or timed ones, it is on disk first."""
         if must_save:
             await self.topics.saved()
         if must_route:
             await self.routed()
         return outcome if isinstance(outcome, Answer) else await outcome
 
-    def _has_queue(self, request: SendMessage) -> bool:
-        return self.path.store.consume_queues.find(request.topic, request.queue_id) is not None
+    def _has_messages(self, topic: TopicConfig) -> bool:
+        return self.path.store.has_messages(topic.topic_name, topic.write_queue_nums)
 
     def region(self) -> dict[str, str]:
         """What every answer to a send tells the client: where it is, and whether to trace."""

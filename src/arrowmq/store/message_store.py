@@ -404,11 +404,15 @@ class MessageStore:
         """The end of a queue, on which a reader sets `watched` to be told of messages."""
         return self.consume_queues.get(topic, queue_id).tail
 
+    def has_messages(self, topic: str, queues: int) -> bool:
+        """Whether any of so many queues ever had a message; by those the topic is found again after a crash."""
+        return any(self.max_offset(topic, queue_id) > 0 for queue_id in range(queues))
+
     def extend(self, topic: str, queue_id: int, entries: int, words: int) -> bool:
         """Room for a batch in the files that its queue and the index write to now; False if it needs other files."""
         try:
             return self.consume_queues.get(topic, queue_id).extend(entries) and self.index.extend(words)
-        except OutOfSpace:
+        except (StoreError, OSError):  # the general path tries again, and says why it cannot
             return False
 
     def min_offset(self, topic: str, queue_id: int) -> int:
