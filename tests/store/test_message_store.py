@@ -11,6 +11,7 @@ from writing import abandon, message, numbered, opened
 from arrowmq import native
 from arrowmq.clock import VirtualClock
 from arrowmq.store import Boundary, GetStatus, MessageStore, PutStatus, StoreConfig, StoreError
+from arrowmq.store.cold import is_resident
 from arrowmq.store.disk import Disk
 from arrowmq.store.errors import OutOfSpace, StoreUnwritable
 from arrowmq.wire.batch import encode_batch
@@ -256,6 +257,20 @@ def test_keys_are_found_over_many_index_files_newest_first_and_within_the_limit(
     assert list(range(110, 120)) == numbers
     assert [] == store.query("orders", "k5", 32, 0, 5)
     assert 30 == len(store.query("orders", "t1", 64, 0, 1 << 62, is_tag=True))
+    store.close()
+
+
+def test_a_key_brings_the_page_of_its_slot_into_memory_and_not_its_neighbours(tmp_path: Path) -> None:
+    """Of the full size: 20 MB of slots, which a kernel that reads ahead would fetch at the first key."""
+    store = MessageStore(tmp_path, StoreConfig(mapped_file_size_commit_log=1 << 20), VirtualClock(1_000_000_000))
+    store.open()
+    for number in range(20):
+        store.put(numbered(number))
+    (file,) = store.index.files
+    slots = file.segment.view[: file.entries_at]
+    pages = [is_resident(slots, start, 1) for start in range(0, len(slots) - 1, 4096)]
+    assert 1 < sum(pages) <= 1 + 3 * 20, "the header, and the slots of 20 messages with three keys each"
+    del slots
     store.close()
 
 

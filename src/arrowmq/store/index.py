@@ -102,10 +102,14 @@ class Index:
                 )
         self.files = [self._file(path, writable) for path in names]
         if self.files and writable:
-            self._attach(self.files[-1])
+            newest = self.files[-1]
+            newest.segment.fetch(newest.entries_at)
+            self._attach(newest)
 
     def _file(self, path: Path, writable: bool = True) -> IndexFile:
-        segment = Segment(self._disk, path, 0, self._config.index_file_bytes, writable=writable)
+        # Slots are touched here and there. Pages that are read ahead also come in large pieces, and of such a piece the
+        # kernel looks at every page whenever one is written again: that was a fifth of what a message of a batch cost.
+        segment = Segment(self._disk, path, 0, self._config.index_file_bytes, writable=writable, scattered=writable)
         return IndexFile(segment, self._config.max_hash_slot_num, self._config.max_index_num)
 
     def _attach(self, file: IndexFile) -> None:
@@ -230,7 +234,8 @@ class Index:
         """Whether anything of the file is left."""
         filled = min(file.header()[5], file.max_entries)
         file.segment.allocate(0, file.entries_at + 20 * filled)
-        return repair_index(file.segment.view, file.slots, file.max_entries, end_physical) > 1
+        with file.segment.read_through():
+            return repair_index(file.segment.view, file.slots, file.max_entries, end_physical) > 1
 
     def truncate(self, end_physical: int) -> None:
         """Forget entries of records at or behind a place in the log."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from arrowmq.store.disk import Disk
 from arrowmq.store.errors import StoreDamaged
 
 NAME_DIGITS = 20
+FETCH_BYTES = 2 * 1024 * 1024  # at once: of more the kernel leaves out a part
 
 
 def segment_name(start: int) -> str:
@@ -79,6 +82,24 @@ class Segment:
 
     def allocate(self, offset: int, length: int) -> None:
         self._disk.allocate(self.path, offset, length)
+
+    def fetch(self, length: int) -> None:
+        """Have the kernel read the first bytes, which will soon be needed, without waiting for them."""
+        if hasattr(mmap, "MADV_WILLNEED"):
+            for begin in range(0, length, FETCH_BYTES):
+                self.mapping.madvise(mmap.MADV_WILLNEED, begin, min(FETCH_BYTES, length - begin))
+
+    @contextmanager
+    def read_through(self) -> Iterator[None]:
+        """Around work that goes over the file from its beginning to its end: there reading ahead is right."""
+        if not self.scattered or not hasattr(mmap, "MADV_RANDOM"):
+            yield
+            return
+        self.mapping.madvise(mmap.MADV_NORMAL)
+        try:
+            yield
+        finally:
+            self.mapping.madvise(mmap.MADV_RANDOM)
 
     def force(self) -> None:
         self._disk.force(self.path)
