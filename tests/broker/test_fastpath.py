@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from pathlib import Path
@@ -307,6 +308,62 @@ async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_
         if native_is_there():
             assert broker.fast_path is not None
             assert broker.fast_path.pull.taken_messages == short + 8, "it lies in memory now"
+    await server.close()
+    await broker.stop()
+
+
+@pytest.mark.parametrize("in_turn", [1, 7, 400])
+async def test_a_reader_that_is_slow_gets_every_answer_whole_and_in_order(tmp_path: Path, in_turn: int) -> None:
+    """50 MB of answers to 400 pulls, some larger than what is gathered before it is sent, in reads of 4 KiB; other
+    requests between them go the general way."""
+    settings = {**SETTINGS, "mappedFileSizeCommitLog": str(1 << 23), "listenPort": "0"}
+    broker = Broker(BrokerConfig.from_properties(settings), tmp_path, SystemClock())
+    broker.open()
+    server = RemotingServer(broker.handlers)
+    port = await server.start("127.0.0.1", 0)
+    await broker.start(port)
+    server.fast_path = broker.fast_path
+    ext = {**ext_of(random.Random(1), 1, batch=False), "b": "Orders", "e": "0", "i": f"UNIQ_KEY\x01{1:032X}\x02"}
+    ext |= {"f": "0", "d": "4"}
+    bodies = [bytes([number]) * (500_000 if number == 6 else 20_000) for number in range(12)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
+    splitter, answers = FrameSplitter(), list[Command]()
+
+    async def answered(count: int) -> None:
+        while len(answers) < count:
+            answers.extend(splitter.feed(await reader.read(4096)))
+
+    for number, body in enumerate(bodies):
+        writer.write(encode_frame(Command.request(RequestCode.SEND_MESSAGE_V2, ext, body, opaque=number)))
+    await answered(len(bodies))
+    answers.clear()
+    pulls = []
+    for number in range(400):
+        pull = pull_of(random.Random(5), number)
+        start = "6" if number % 10 == 0 else "7" if number % 2 else "2"
+        pull.ext |= {"topic": "Orders", "queueId": "0", "queueOffset": start, "maxMsgNums": "32", "subscription": "*"}
+        pulls.append(pull)
+        if number % 23 == 5:
+            pull.code, pull.ext = RequestCode.GET_MAX_OFFSET, {"topic": "Orders", "queueId": "0"}
+    for begin in range(0, len(pulls), in_turn):
+        writer.write(b"".join(map(encode_frame, pulls[begin : begin + in_turn])))
+        await asyncio.sleep(0)
+        if in_turn < 100:
+            await answered(begin + 1)
+    await answered(len(pulls))
+    assert [answer.opaque for answer in answers] == list(range(400))
+    for number, (pull, answer) in enumerate(zip(pulls, answers, strict=True)):
+        assert answer.code == 0, answer.remark
+        if pull.code == RequestCode.PULL_MESSAGE:
+            start = int(pull.ext["queueOffset"])
+            records = decode_records(answer.body, check_crc=True)
+            expected = bodies[start : start + len(records)]
+            assert expected, number
+            assert [record.body for record in records] == expected
+    if native_is_there():
+        assert broker.fast_path is not None
+        assert broker.fast_path.pull.taken_messages > 1000
+    writer.close()
     await server.close()
     await broker.stop()
 

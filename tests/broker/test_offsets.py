@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from arrowmq.wire.codes import RequestCode, ResponseCode
 
 
@@ -119,3 +121,49 @@ async def test_the_version_of_the_table_advances_every_500_commits(node: Any) ->
     for number in range(1000):
         offsets.commit("G", "orders", 0, number)
     assert offsets.version.counter == before + 2
+
+
+async def pull_and_commit(node: Any, offset: int) -> None:
+    """As a push consumer does: a pull says how far it has come. Twice, as the first may be looked at closely."""
+    for _ in range(2):
+        await node.client.pull("orders", sysFlag=4 | 1, commitOffset=offset)
+
+
+@pytest.mark.parametrize("short", [False, True])
+async def test_offsets_that_come_with_pulls_are_written_like_others(make_node: Any, short: bool) -> None:
+    node = await make_node(short=short)
+    file = node.root / "config" / "consumerOffset.json"
+    for _ in range(3):
+        await node.client.send("orders")
+    for offset in (1, 3, 2):
+        await pull_and_commit(node, offset)
+        assert (await query(node)).ext == {"offset": str(offset)}
+        await node.broker.offsets.persist_if_changed()
+        assert json.loads(file.read_bytes())["offsetTable"] == {"orders@G": {"0": offset}}
+    await pull_and_commit(node, 3)
+    await node.restart()
+    assert (await query(node)).ext == {"offset": "3"}
+
+
+@pytest.mark.parametrize("short", [False, True])
+async def test_they_count_for_the_version_of_the_table(make_node: Any, short: bool) -> None:
+    node = await make_node(short=short)
+    await node.client.send("orders")
+    before = node.broker.offsets.as_json()["dataVersion"]["counter"]
+    for _ in range(500):
+        await pull_and_commit(node, 1)
+    assert node.broker.offsets.as_json()["dataVersion"]["counter"] == before + 2
+
+
+@pytest.mark.parametrize("short", [False, True])
+async def test_a_group_whose_offsets_were_deleted_or_cloned_goes_on_with_those(make_node: Any, short: bool) -> None:
+    node = await make_node(short=short)
+    await node.client.send("orders")
+    await pull_and_commit(node, 1)
+    node.broker.offsets.remove_group("G")
+    await pull_and_commit(node, 1)
+    assert (await query(node)).ext == {"offset": "1"}
+    node.broker.offsets.commit("Other", "orders", 0, 0)
+    node.broker.offsets.clone("Other", "G", "orders")
+    await pull_and_commit(node, 1)
+    assert (await query(node)).ext == {"offset": "1"}

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from arrowmq.broker._request_native cimport Out, Request, Text
+from arrowmq.broker._request_native cimport Request, Text
+from arrowmq.wire._out_native cimport Out
 
 
 cdef class Answers:

@@ -1,7 +1,9 @@
 """Answers of success, written byte by byte around words that the general path's encoder made."""
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
-from arrowmq.broker._request_native cimport Out, Request
+from arrowmq.broker._request_native cimport Request
+from arrowmq.wire._out_native cimport Out
 
 cdef enum:
     OPAQUE = 0
@@ -10,7 +12,7 @@ cdef enum:
     QUEUE_OFFSET = 3
     TRANSACTION_ID = 4
 
-cdef const char* HEX = b"0123456789ABCDEF"
+cdef bytes HEX_PAIRS = "".join(f"{value:02X}" for value in range(256)).encode()
 
 
 cdef class Answers:
@@ -78,16 +80,22 @@ cdef void write_binary(Out out, Answers answers, Request* request, const Figures
 
 
 cdef void put_ids(Out out, bytes id_start, const Figures* figures) noexcept:
-    """Offset message ids, joined by commas."""
-    cdef int64_t physical = figures.physical_offset
-    cdef int number, digit
+    """Offset message ids, joined by commas. Their room is there."""
+    cdef const char* pairs = HEX_PAIRS
+    cdef const char* start = id_start
+    cdef Py_ssize_t start_size = len(id_start)
+    cdef uint8_t* at = out.data + out.size
+    cdef uint64_t physical = <uint64_t>figures.physical_offset
+    cdef int number, octet
     for number in range(figures.count):
         if number:
-            out.data[out.size] = c","
-            out.size += 1
-        out.put_bytes(id_start)
-        for digit in range(16):
-            out.data[out.size + digit] = HEX[(physical >> (60 - 4 * digit)) & 15]
-        out.size += 16
+            at[0] = c","
+            at += 1
+        memcpy(at, start, start_size)
+        at += start_size
+        for octet in range(8):
+            memcpy(at + 2 * octet, pairs + 2 * ((physical >> (56 - 8 * octet)) & 255), 2)
+        at += 16
         if figures.sizes != NULL:
             physical += figures.sizes[number]
+    out.size = at - out.data

@@ -6,18 +6,22 @@ there yet, an offset out of range, SQL92, records on disk) it leaves to the gene
 
 The Python twin (`_fastpull_plain.py`) knows no frame at all; a differential test shows that both answer the same.
 """
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from arrowmq.broker._log_window_native cimport LogWindow, address_of
 from arrowmq.broker._request_native cimport (
-    PULL, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_to_int, u32
+    PULL, Request, Scratch, Text, code_of, new_scratch, read_request, text_to_int, u32
 )
+from arrowmq.remoting._intake_native cimport ShortWay
 from arrowmq.store._tail_native cimport LogTail, QueueTail
+from arrowmq.wire._bytes cimport put32
 from arrowmq.wire._layout_native cimport Layout, crc_is_right, find_layout
+from arrowmq.wire._out_native cimport Out
 
 cdef extern from *:
     """
@@ -105,6 +109,8 @@ cdef class Grant:
     cdef int64_t topic_flag
     cdef int64_t group_flag
     cdef dict pulled
+    cdef dict committed              # what the group committed, once it has
+    cdef object queue_key
     # the file of queue entries in use
     cdef object entries
     cdef const uint8_t* entries_place
@@ -120,7 +126,7 @@ cdef class Grant:
     cdef int64_t size
 
 
-cdef class FastPull:
+cdef class FastPull(ShortWay):
     """Called with a connection and its bytes; see the module."""
     cdef LogTail log
     cdef object commit_log
@@ -133,10 +139,12 @@ cdef class FastPull:
     cdef object clients
     cdef object config
     cdef object commit
+    cdef object commits_of
+    cdef int64_t commits             # written into tables of `commits_of` since they were last taken
     cdef dict resets
     cdef dict grants
     cdef Scratch scratch
-    cdef Out out
+    cdef Out key                # of the reader at hand
     cdef int64_t scan_bytes
     cdef int64_t memory_bytes
     cdef int64_t memory_most_bytes
@@ -156,7 +164,7 @@ cdef class FastPull:
         free(self.scratch.data)
 
     def __init__(
-        self, LogTail log, commit_log, answers, *, admit, rests_on, commit, dict resets, int64_t scan_bytes,
+        self, LogTail log, commit_log, answers, *, admit, rests_on, commit, commits_of, dict resets, int64_t scan_bytes,
         int64_t memory_bytes, tuple in_memory, tuple on_disk, int64_t checked_from, int64_t hot_bytes
     ):
         self.log = log
@@ -165,6 +173,7 @@ cdef class FastPull:
         self.admit = admit
         self.topics, self.groups, self.clients, self.config = rests_on
         self.commit = commit
+        self.commits_of = commits_of
         self.resets = resets
         self.scan_bytes = scan_bytes
         self.memory_bytes = memory_bytes
@@ -173,8 +182,19 @@ cdef class FastPull:
         self.checked_from = checked_from
         self.hot_bytes = hot_bytes
         self.grants = {}
-        self.out = Out()
+        self.key = Out()
         self.window = LogWindow(commit_log)
+
+    def forget(self):
+        """Tables that are written here were replaced: ask anew for each reader."""
+        cdef Grant grant
+        for grant in self.grants.values():
+            grant.topics_version = None
+
+    def take_commits(self):
+        """How often an offset was committed since the last call."""
+        commits, self.commits = self.commits, 0
+        return commits
 
     def take_counts(self):
         """What was read since the last call: (group, topic, queue id, messages, bytes, pulls)."""
@@ -186,26 +206,16 @@ cdef class FastPull:
                 grant.times = grant.messages = grant.size = 0
         return taken
 
-    def __call__(self, connection, buffer):
-        """The bytes of the first frame and its answer, or 0 and None."""
-        cdef Py_buffer view
+    cdef Py_ssize_t serve(self, connection, const uint8_t* data, Py_ssize_t size, Out out) except -1:
+        """The first frame and its answer."""
         cdef Request request
-        cdef object answer = None
-        cdef Py_ssize_t consumed = 0
-        if self.resets:
-            return 0, None
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        try:
-            if read_request(<const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, &request, &self.scratch):
-                if request.code == PULL and request.flag == 0 and request.body.size == 0:
-                    answer = self.answer_to(&request, connection)
-                    if answer is not None:
-                        consumed = request.frame_size
-        finally:
-            PyBuffer_Release(&view)
-        return consumed, answer
+        if self.resets or not read_request(data, data + size, &request, &self.scratch):
+            return 0
+        if request.code == PULL and request.flag == 0 and request.body.size == 0 and self.answer(&request, connection, out):
+            return request.frame_size
+        return 0
 
-    cdef object answer_to(self, Request* request, connection):
+    cdef bint answer(self, Request* request, connection, Out out) except -1:
         cdef Wanted wanted
         cdef int64_t number, queue_id
         cdef Grant grant
@@ -219,43 +229,60 @@ cdef class FastPull:
             and text_to_int(request.fields[7], -0x7FFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFF, &number)
             and text_to_int(request.fields[9], -0x7FFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFF, &number)
         ):
-            return None
+            return False
         wanted.max_bytes = 128 << 20
         if request.fields[11].size:
             if not text_to_int(request.fields[11], -0x80000000LL, 0x7FFFFFFF, &number):
-                return None
+                return False
             wanted.max_bytes = min(max(number, 100), 128 << 20)
         if request.fields[12].size and not text_to_int(request.fields[12], -0x80000000LL, 0x7FFFFFFF, &number):
-            return None
+            return False
         grant = self.grant_of(request, connection)
         if grant is None or not self.find(grant, &wanted, &found, self.commit_log.min_offset):
-            return None
-        answer = self.write(request, grant, &found)
-        if answer is None:
-            return None
+            return False
+        self.write(request, grant, &found, out)
         if wanted.sys_flag & FLAG_COMMIT and wanted.commit_offset >= 0:
-            self.commit(grant.group, grant.topic, grant.queue_id, wanted.commit_offset)
-        grant.pulled[grant.queue_id] = found.next_offset
+            self.note_commit(grant, wanted.commit_offset)
+        grant.pulled[grant.queue_key] = found.next_offset
         grant.times += 1
         grant.messages += found.count
         grant.size += found.total_bytes
         self.taken_messages += found.count
-        return answer
+        return True
+
+    cdef int note_commit(self, Grant grant, int64_t offset) except -1:
+        """As the general path does it, which takes the first of a queue, and one that goes back."""
+        cdef PyObject* before = NULL
+        if grant.committed is not None:
+            before = PyDict_GetItem(grant.committed, grant.queue_key)
+        if before == NULL or <int64_t><object>before > offset:
+            self.commit(grant.group, grant.topic, grant.queue_id, offset)
+            grant.committed = self.commits_of(grant.group, grant.topic)
+        else:
+            grant.committed[grant.queue_key] = offset
+            self.commits += 1
+        return 0
 
     cdef Grant grant_of(self, Request* request, connection):
         """The kept admission of this reader, or a new one, or None. Offsets and amounts are not part of it."""
-        cdef Out out = self.out
         cdef int slot
         cdef Grant grant
         cdef bytes key
-        out.size = 0
+        cdef Py_ssize_t room = 4 * (LAST_FIELD + 1), size
+        cdef uint8_t* at
+        for slot in range(LAST_FIELD + 1):
+            room += request.fields[slot].size
+        self.key.clear()
+        self.key.reserve(room)
+        at = self.key.data
         for slot in range(LAST_FIELD + 1):
             if slot == 3 or slot == 4 or slot == 6 or slot == 7 or slot == 11 or slot == 12:
                 continue
-            out.reserve(request.fields[slot].size + 4)
-            out.put_u32(<uint32_t>request.fields[slot].size)
-            out.put(request.fields[slot].data, request.fields[slot].size)
-        key = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
+            size = request.fields[slot].size
+            put32(at, size)
+            memcpy(at + 4, request.fields[slot].data, size)
+            at += 4 + size
+        key = PyBytes_FromStringAndSize(<const char*>self.key.data, at - self.key.data)
         grant = self.grants.get(key)
         if grant is not None and self.is_current(grant):
             return grant
@@ -283,6 +310,7 @@ cdef class FastPull:
         grant.topics_version, grant.groups_version = self.topics.version, self.groups.version
         grant.client_changes, grant.permission = self.clients.changes, self.config.broker_permission
         (grant.group, grant.topic, grant.queue_id, grant.queue, codes, grant.topic_flag, grant.group_flag, grant.pulled) = admitted
+        grant.queue_key = grant.queue_id
         grant.tail = grant.queue.tail
         grant.min_of = -1
         grant.has_codes = codes is not None
@@ -420,38 +448,33 @@ cdef class FastPull:
                 return False
         return True
 
-    cdef object write(self, Request* request, Grant grant, Found* found):
-        """The whole frame, head and records in one block.
+    cdef int write(self, Request* request, Grant grant, Found* found, Out out) except -1:
+        """The whole frame, head and records.
 
         The kernel could take the records where they lie, but reads memory that no cache holds more slowly than it is copied
         here: measured, an answer of 32 KiB costs a sixth more that way.
         """
-        cdef Out out = self.out
-        cdef bytes frame
+        cdef Py_ssize_t start = out.size
         cdef uint8_t* target
         cdef int number
-        out.size = 0
-        out.reserve(2048)
-        out.size = 8
+        out.reserve(2048 + found.total_bytes)
+        out.size += 8
         if request.is_json:
-            self.write_json(request, grant, found)
+            self.write_json(request, grant, found, out)
         else:
-            self.write_binary(request, grant, found)
-        out.set_u32(0, <uint32_t>(out.size - 4 + found.total_bytes))
-        out.set_u32(4, <uint32_t>(out.size - 8) | (0 if request.is_json else 1 << 24))
-        frame = PyBytes_FromStringAndSize(NULL, out.size + found.total_bytes)
-        target = <uint8_t*>PyBytes_AS_STRING(frame)
-        memcpy(target, out.data, out.size)
-        target += out.size
+            self.write_binary(request, grant, found, out)
+        out.set_u32(start, <uint32_t>(out.size - start - 4 + found.total_bytes))
+        out.set_u32(start + 4, <uint32_t>(out.size - start - 8) | (0 if request.is_json else 1 << 24))
+        target = out.data + out.size
         for number in range(found.count):
             if number + 2 < found.count:
                 fetch_ahead(self.window.place + (found.starts[number + 2] - self.window.start), found.sizes[number + 2])
             memcpy(target, self.window.place + (found.starts[number] - self.window.start), found.sizes[number])
             target += found.sizes[number]
-        return frame
+        out.size = target - out.data
+        return 0
 
-    cdef void write_json(self, Request* request, Grant grant, Found* found) noexcept:
-        cdef Out out = self.out
+    cdef void write_json(self, Request* request, Grant grant, Found* found, Out out) noexcept:
         cdef Py_ssize_t index
         cdef int figure
         cdef int64_t figures[6]
@@ -467,8 +490,7 @@ cdef class FastPull:
             out.put_decimal(figures[figure])
         out.put_bytes(<bytes>self.json_pieces[6])
 
-    cdef void write_binary(self, Request* request, Grant grant, Found* found) noexcept:
-        cdef Out out = self.out
+    cdef void write_binary(self, Request* request, Grant grant, Found* found, Out out) noexcept:
         cdef Py_ssize_t ext
         out.put_bytes(self.binary_start)
         out.put_u32(<uint32_t>request.opaque)

@@ -18,6 +18,7 @@ class FastPull:
         admit: Callable[[dict[str, str], Any], Admitted | None],
         rests_on: tuple[Any, Any, Any, Any],
         commit: Callable[[str, str, int, int], None],
+        commits_of: Callable[[str, str], dict[int, int]],
         resets: dict[str, dict[int, int]],
         scan_bytes: int,
         memory_bytes: int,
@@ -27,6 +28,12 @@ class FastPull:
         hot_bytes: int,
     ) -> None:
         self.taken_messages = 0
+
+    def forget(self) -> None:
+        """Nothing is remembered."""
+
+    def take_commits(self) -> int:
+        return 0
 
     def take_counts(self) -> list[tuple[str, str, int, int, int, int]]:
         return []

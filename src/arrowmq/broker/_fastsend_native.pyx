@@ -8,7 +8,6 @@ says no.
 
 The Python twin (`_fastsend_plain.py`) knows no frame at all; a differential test shows that both leave the same files.
 """
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
@@ -19,13 +18,15 @@ from arrowmq.broker._answers_native cimport Answers, Figures, write_answer
 from arrowmq.broker._known_topics_native cimport KnownTopics, Topic
 from arrowmq.broker._ordinary cimport is_unusual_name, is_word, read_figures
 from arrowmq.broker._request_native cimport (
-    ONEWAY, PULL, SEND_BATCH, SEND_V2, Out, Request, Scratch, Text, code_of, new_scratch, read_request, text_is,
+    ONEWAY, PULL, SEND_BATCH, SEND_V2, Request, Scratch, Text, code_of, new_scratch, read_request, text_is,
     u16, u32
 )
+from arrowmq.remoting._intake_native cimport ShortWay
 from arrowmq.store._tail_native cimport (
-    Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
-    record_bytes, write_header
+    Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, expect_key, find_facts,
+    index_has_room, record_bytes, write_header
 )
+from arrowmq.wire._out_native cimport Out
 
 # --- what a message's properties say -------------------------------------------------------------------------------
 
@@ -106,13 +107,14 @@ cdef struct Item:
     int64_t words
 
 
-cdef class FastSend:
+cdef class FastSend(ShortWay):
     """Called with a connection and its bytes; see the module."""
     cdef LogTail log
     cdef IndexTail index
     cdef Answers answers
     cdef Answers nameless        # of batches without a unique key of their own
-    cdef Out out
+    cdef Out held               # answers that have to wait for the disk
+    cdef Out out                # where answers go now
     cdef Scratch scratch
     cdef uint8_t* properties
     cdef Item* items            # of the batch at hand, and how long their records are
@@ -132,8 +134,8 @@ cdef class FastSend:
     cdef int64_t max_body
     cdef int64_t gate_ms        # when the gate was asked
     cdef bint with_crc
-    cdef public object pull       # the short way of pulls, asked for what begins with one
-    cdef public object transactions   # the short way of transactions, asked for what begins with neither
+    cdef public ShortWay pull       # the short way of pulls, asked for what begins with one
+    cdef public ShortWay transactions   # the short way of transactions, asked for what begins with neither
     cdef bint is_open
     cdef int64_t size_bounds[SIZE_CLASSES]
     cdef int size_bound_count
@@ -163,7 +165,7 @@ cdef class FastSend:
         self.index = index
         self.answers = Answers(*answers)
         self.nameless = Answers(*nameless)
-        self.out = Out()
+        self.held = None if hold is None else Out()
         self.added = added
         self.store_host = store_host
         self.id_start = store_host.hex().upper().encode()
@@ -230,50 +232,38 @@ cdef class FastSend:
                     self.answered[kind][oneway] = 0
         return taken
 
-    def __call__(self, connection, buffer):
-        """How many bytes of whole frames were dealt with, and the answers to them."""
-        cdef Py_buffer view
-        cdef const uint8_t* at
-        cdef const uint8_t* end
+    cdef Py_ssize_t serve(self, connection, const uint8_t* data, Py_ssize_t size, Out out) except -1:
+        cdef const uint8_t* at = data
+        cdef const uint8_t* end = data + size
         cdef Request request
         cdef bytes born_host
         cdef int32_t code
         cdef int64_t now
-        cdef Py_ssize_t consumed = 0
         if not self.is_open:
-            return 0, None
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        try:
-            at = <const uint8_t*>view.buf
-            end = at + view.len
-            code = code_of(at, end)
-            if code < 0:
-                return (0, None) if self.transactions is None else self.transactions(connection, buffer)
-            if code == PULL:
-                return (0, None) if self.pull is None else self.pull(connection, buffer)
-            now = self.time_of_gate()
-            if self.max_body <= 0:
-                return 0, None
-            born_host = connection.peer_bytes
-            if born_host is None:
-                born_host = self.peer_of(connection)
-            self.out.size = 0
-            while read_request(at, end, &request, &self.scratch):
-                if request.code == PULL or not self.take(&request, born_host, now):
-                    break
-                at += request.frame_size
-            consumed = at - <const uint8_t*>view.buf
-        finally:
-            PyBuffer_Release(&view)
-        if not consumed and self.transactions is not None:
-            return self.transactions(connection, buffer)
-        if not self.out.size:
-            return consumed, None
-        answers = PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size)
-        if self.hold is None:
-            return consumed, answers
-        self.hold(connection, answers)
-        return consumed, None
+            return 0
+        code = code_of(at, end)
+        if code < 0:
+            return 0 if self.transactions is None else self.transactions.serve(connection, data, size, out)
+        if code == PULL:
+            return 0 if self.pull is None else self.pull.serve(connection, data, size, out)
+        now = self.time_of_gate()
+        if self.max_body <= 0:
+            return 0
+        born_host = connection.peer_bytes
+        if born_host is None:
+            born_host = self.peer_of(connection)
+        self.out = out if self.hold is None else self.held
+        while read_request(at, end, &request, &self.scratch):
+            if request.code == PULL or not self.take(&request, born_host, now):
+                break
+            at += request.frame_size
+        if at == data:
+            return 0 if self.transactions is None else self.transactions.serve(connection, data, size, out)
+        if self.hold is not None and self.held.size:
+            answers = PyBytes_FromStringAndSize(<const char*>self.held.data, self.held.size)
+            self.held.clear()
+            self.hold(connection, answers)
+        return at - data
 
     cdef int64_t time_of_gate(self) except -1:
         """The time, with `max_body` as it is at this time. By the machine's time the gate is asked once a millisecond: what
@@ -365,7 +355,10 @@ cdef class FastSend:
             if self.sizes[count] <= 0:
                 return 0
             find_facts(fields.properties, fields.properties_length, &item.facts)
-            item.words = count_words(&item.facts) if self.index.enabled else 0
+            item.words = 0
+            if self.index.enabled:
+                item.words = count_words(&item.facts)
+                expect_key(queue, self.index, &item.facts)
             total += self.sizes[count]
             words += item.words
             count += 1

@@ -12,7 +12,6 @@ half message that asks for something, a delay) goes the general way, which decid
 
 The Python twin (`_fasttransaction_plain.py`) knows no frame; a differential test shows that both leave the same files.
 """
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -25,15 +24,17 @@ from arrowmq.broker._known_topics_native cimport KnownTopics, Topic, Written
 from arrowmq.broker._log_window_native cimport LogWindow
 from arrowmq.broker._ordinary cimport read_figures
 from arrowmq.broker._request_native cimport (
-    ONEWAY, SEND_V2, Out, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
+    ONEWAY, SEND_V2, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
     text_to_int
 )
+from arrowmq.remoting._intake_native cimport ShortWay
 from arrowmq.store._tail_native cimport (
     Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
     record_bytes, write_header
 )
 from arrowmq.wire._bytes cimport get32, get64
 from arrowmq.wire._layout_native cimport Layout, crc_is_right, find_layout
+from arrowmq.wire._out_native cimport Out
 
 cdef enum:
     MAX_PROPERTIES = 32767
@@ -60,7 +61,7 @@ cdef class HalfTopic(Topic):
         return not self.rolled_back and not self.latency and Topic.is_taken(self)
 
 
-cdef class FastTransactions:
+cdef class FastTransactions(ShortWay):
     """Called with a connection and its bytes; see the module."""
     cdef LogTail log
     cdef IndexTail index
@@ -68,7 +69,8 @@ cdef class FastTransactions:
     cdef object commit_log
     cdef Answers half_answers
     cdef Answers end_answers
-    cdef Out out
+    cdef Out held               # answers that have to wait for the disk
+    cdef Out out                # where answers go now
     cdef Scratch scratch
     cdef uint8_t* properties
     cdef uint8_t* op_properties
@@ -117,7 +119,7 @@ cdef class FastTransactions:
         self.commit_log = commit_log
         self.half_answers = Answers(*half_answers)
         self.end_answers = Answers(*end_answers)
-        self.out = Out()
+        self.held = Out()
         self.added = added
         self.store_host = store_host
         self.id_start = store_host.hex().upper().encode()
@@ -149,60 +151,41 @@ cdef class FastTransactions:
         self.topics.forget()
         self.half_queue = self.op_queue = None
 
-    def __call__(self, connection, buffer):
-        """How many bytes of whole frames were dealt with, and the answers to them."""
-        cdef Py_buffer view
-        cdef const uint8_t* at
-        cdef bint ends
-        cdef int32_t code
-        if not self.is_open:
-            return 0, None
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        at = <const uint8_t*>view.buf
-        ends = is_ending(at, at + view.len)
-        code = code_of(at, at + view.len)
-        PyBuffer_Release(&view)
-        return self.take_all(connection, buffer, ends) if ends or code == SEND_V2 or code == 0 else (0, None)
+    cdef Py_ssize_t serve(self, connection, const uint8_t* data, Py_ssize_t size, Out out) except -1:
+        cdef bint ends = is_ending(data, data + size)
+        cdef int32_t code = code_of(data, data + size)
+        if not self.is_open or not (ends or code == SEND_V2 or code == 0):
+            return 0
+        return self.take_all(connection, data, size, out, ends)
 
-    cdef tuple take_all(self, connection, buffer, bint ends):
-        cdef Py_buffer view
-        cdef const uint8_t* at
-        cdef const uint8_t* end
+    cdef Py_ssize_t take_all(self, connection, const uint8_t* data, Py_ssize_t size, Out out, bint ends) except -1:
+        cdef const uint8_t* at = data
+        cdef const uint8_t* end = data + size
         cdef Request request
         cdef bytes born_host
         cdef int64_t now
-        cdef Py_ssize_t consumed = 0
+        cdef object hold = self.hold_ends if ends else self.hold_halves
         self.max_body = self.gate()
         if self.max_body <= 0:
-            return 0, None
+            return 0
         born_host = b"" if ends else self.peer_of(connection)
         now = self.now_ms()
         self.counted_before = self.counted_up_to()
-        self.out.size = 0
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        try:
-            at = <const uint8_t*>view.buf
-            end = at + view.len
-            if ends:
-                while read_ending(at, end, &request, &self.scratch) and self.take_end(&request, now):
-                    at += request.frame_size
-            else:
-                while (
-                    read_request(at, end, &request, &self.scratch) and request.code == SEND_V2
-                    and self.take_half(&request, born_host, now)
-                ):
-                    at += request.frame_size
-            consumed = at - <const uint8_t*>view.buf
-        finally:
-            PyBuffer_Release(&view)
-        if not self.out.size:
-            return consumed, None
-        answers = PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size)
-        hold = self.hold_ends if ends else self.hold_halves
-        if hold is None:
-            return consumed, answers
-        hold(connection, answers)
-        return consumed, None
+        self.out = out if hold is None else self.held
+        if ends:
+            while read_ending(at, end, &request, &self.scratch) and self.take_end(&request, now):
+                at += request.frame_size
+        else:
+            while (
+                read_request(at, end, &request, &self.scratch) and request.code == SEND_V2
+                and self.take_half(&request, born_host, now)
+            ):
+                at += request.frame_size
+        if hold is not None and self.held.size:
+            answers = PyBytes_FromStringAndSize(<const char*>self.held.data, self.held.size)
+            self.held.clear()
+            hold(connection, answers)
+        return at - data
 
     cdef int make_ready(self) except -1:
         if self.half_queue is None:

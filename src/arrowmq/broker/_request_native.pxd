@@ -1,4 +1,4 @@
-# Reading a request's header in place, and writing answers: shared by the short ways of sends, pulls and transactions.
+# Reading a request's header in place: shared by the short ways of sends, pulls and transactions.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -61,18 +61,3 @@ cdef bint read_ending(const uint8_t* at, const uint8_t* end, Request* request, S
 cdef bint is_ending(const uint8_t* at, const uint8_t* end) noexcept nogil
 
 cdef Scratch new_scratch() except *
-
-
-cdef class Out:
-    """Bytes of answers, one after another."""
-    cdef uint8_t* data
-    cdef Py_ssize_t size
-    cdef Py_ssize_t room
-
-    cdef int reserve(self, Py_ssize_t more) except -1
-    cdef void put(self, const void* data, Py_ssize_t size) noexcept
-    cdef void put_bytes(self, bytes data) noexcept
-    cdef void put_u32(self, uint32_t value) noexcept
-    cdef void set_u32(self, Py_ssize_t at, uint32_t value) noexcept
-    cdef int put_decimal(self, int64_t value) noexcept
-    cdef int put_number_entry(self, const char* name, int name_size, int64_t value) noexcept

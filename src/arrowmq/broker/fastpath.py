@@ -194,6 +194,7 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
         admit=admission(broker, service),
         rests_on=(broker.topics, broker.groups, broker.clients, config),
         commit=broker.offsets.commit,
+        commits_of=broker.offsets.commits_of,
         resets=broker.offsets.resets,
         scan_bytes=limits.max_filter_message_size,
         memory_bytes=physical_memory_bytes() * limits.access_message_in_memory_max_ratio // 100,
@@ -203,6 +204,8 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
         hot_bytes=HOT_BYTES,
     )
     broker.stats.sources.append(lambda: hand_in_pulls(broker, fast_pull))
+    broker.offsets.sources.append(fast_pull.take_commits)
+    broker.offsets.on_replace.append(fast_pull.forget)
     return fast_pull
 
 

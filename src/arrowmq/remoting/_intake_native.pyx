@@ -4,16 +4,43 @@
 What the endpoint's fast path takes whole, and whose answers the kernel takes at once, is worked off here without a
 line of Python; everything else is left to the connection's `_process`, which does all of it.
 """
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport uint8_t, uint32_t
-from posix.uio cimport iovec, writev
+from posix.unistd cimport write
+
+from arrowmq.wire._out_native cimport Out
 
 cdef enum:
     SMALLEST_FRAME = 8
     SMALL_FRAME_BYTES = 16 * 1024     # as in `connection.py`
-    GATHERED_BYTES = 256 * 1024       # of answers before they are sent, and so many
-    GATHERED_REPLIES = 64
+    GATHERED_BYTES = 256 * 1024       # of answers before they are sent
+
+
+cdef class ShortWay:
+    def __cinit__(self, *_arguments, **_named):
+        self.replies = Out()
+
+    cdef Py_ssize_t serve(self, connection, const uint8_t* data, Py_ssize_t size, Out out) except -1:
+        return 0
+
+    def __call__(self, connection, buffer):
+        """How many bytes of whole frames were dealt with, and the answers to them."""
+        cdef Out out = Out()
+        cdef Py_buffer view
+        cdef Py_ssize_t consumed
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            consumed = self.serve(connection, <const uint8_t*>view.buf, view.len, out)
+        finally:
+            PyBuffer_Release(&view)
+        return consumed, PyBytes_FromStringAndSize(<const char*>out.data, out.size) if out.size else None
+
+
+cdef class OutboxState:
+    def __cinit__(self, *_arguments, **_named):
+        self.handle = -1
 
 
 cdef class Intake:
@@ -53,9 +80,8 @@ cdef class Intake:
         if large is None:
             end = len(self._held) + nbytes
             self._held = b""
-            view = self._endpoint.receive_view[:end]
-            if not self.is_done_shortly(view, end):
-                self._process(view)
+            if not self.is_done_shortly(end):
+                self._process(self._endpoint.receive_view[:end])
             return
         self._large_filled += nbytes
         if self._large_filled == self._large_wanted:
@@ -66,45 +92,70 @@ cdef class Intake:
             grown[: len(large)] = large
             self._large = grown
 
-    cdef bint is_done_shortly(self, view, Py_ssize_t end) except -1:
+    cdef bint is_done_shortly(self, Py_ssize_t end) except -1:
         """Whether the fast path took all of it. If it took a part, the rest goes the general way from here."""
-        cdef Py_ssize_t position = 0, consumed, gathered = 0
-        cdef object fast_path = self._endpoint.fast_path
-        cdef list replies = []
-        if fast_path is None or end < SMALLEST_FRAME or self._is_fresh or self._is_paused or self._is_ending:
+        cdef Py_ssize_t position
+        cdef const uint8_t* data
+        cdef object endpoint = self._endpoint
+        cdef object fast_path = endpoint.fast_path
+        cdef object view = endpoint.receive_view
+        if fast_path is None or self._outbox is None or end < SMALLEST_FRAME:
             return False
+        if self._is_fresh or self._is_paused or self._is_ending:
+            return False
+        data = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf
         self._is_processing = True
         try:
-            while position < end and not self._is_paused and not self._is_ending:
-                taken, reply = fast_path(self, view[position:] if position else view)
-                consumed = taken
-                if reply is not None:
-                    replies.append(reply)
-                    gathered += len(reply)
-                    if gathered > GATHERED_BYTES or len(replies) == GATHERED_REPLIES:
-                        self.send_all(replies)
-                        replies, gathered = [], 0
-                if not consumed:
-                    break
-                position += consumed
-            if replies:
-                self.send_all(replies)
+            if isinstance(fast_path, ShortWay):
+                position = self.serve(<ShortWay>fast_path, data, end)
+            else:
+                position = self.ask(fast_path, view, end)
         finally:
             self._is_processing = False
         if position == 0:
             return False
         if position < end:
-            if self._is_paused or self._is_ending or not self.is_unfinished(view, position, end):
-                self._process(view[position:])
+            if self._is_paused or self._is_ending or not self.is_unfinished(data, position, end):
+                self._process(view[position:end])
                 return True
-            self._held = bytes(view[position:])
-        if self._outbox.waiting_bytes or self._is_ending:
+            self._held = PyBytes_FromStringAndSize(<const char*>data + position, end - position)
+        if (<OutboxState>self._outbox).waiting_bytes or self._is_ending:
             self._flush()
         return True
 
-    cdef bint is_unfinished(self, view, Py_ssize_t position, Py_ssize_t end) except -1:
+    cdef Py_ssize_t serve(self, ShortWay way, const uint8_t* data, Py_ssize_t end) except -1:
+        cdef Py_ssize_t position = 0, consumed
+        cdef Out replies = way.replies
+        try:
+            while position < end and not self._is_paused and not self._is_ending:
+                consumed = way.serve(self, data + position, end - position, replies)
+                if replies.size > GATHERED_BYTES:
+                    self.send_all(replies)
+                if not consumed:
+                    break
+                position += consumed
+            if replies.size:
+                self.send_all(replies)
+        finally:
+            replies.clear()
+        return position
+
+    cdef Py_ssize_t ask(self, fast_path, view, Py_ssize_t end) except -1:
+        """The same of a fast path in Python."""
+        cdef Py_ssize_t position = 0, consumed
+        while position < end and not self._is_paused and not self._is_ending:
+            taken, reply = fast_path(self, view[position:end])
+            consumed = taken
+            if reply is not None:
+                self.write(reply)
+            if not consumed:
+                break
+            position += consumed
+        return position
+
+    cdef bint is_unfinished(self, const uint8_t* data, Py_ssize_t position, Py_ssize_t end) except -1:
         """Whether what is left is the beginning of a frame, and of one too short for a buffer of its own."""
-        cdef const uint8_t* at = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf + position
+        cdef const uint8_t* at = data + position
         cdef uint32_t length
         if end - position < 4:
             return True
@@ -113,30 +164,17 @@ cdef class Intake:
             return False
         return length <= self._endpoint.limits.frame_bytes - 4
 
-    cdef int send_all(self, list replies) except -1:
+    cdef int send_all(self, Out replies) except -1:
         """Past the outbox while nothing waits in it; what the kernel does not take goes there."""
-        cdef object outbox = self._outbox
-        cdef int handle, count = 0
+        cdef OutboxState outbox = self._outbox
         cdef Py_ssize_t written = 0
-        cdef iovec pieces[GATHERED_REPLIES]
         if not outbox.waiting_bytes and not outbox.is_blocked and outbox.handle >= 0:
-            handle = outbox.handle
-            for reply in replies:
-                if type(reply) is not bytes:
-                    break
-                pieces[count].iov_base = PyBytes_AS_STRING(reply)
-                pieces[count].iov_len = PyBytes_GET_SIZE(reply)
-                count += 1
-            if count:
-                with nogil:
-                    written = writev(handle, pieces, count)
-                if written < 0:
-                    written = 0              # the outbox tries again and finds out why
-                outbox.taken_bytes += written
-        for reply in replies:
-            if written >= len(reply):
-                written -= len(reply)
-            else:
-                self.write(memoryview(reply)[written:] if written else reply)
-                written = 0
+            # The other threads need not get their turn here: the socket is never waited for.
+            written = write(outbox.handle, replies.data, replies.size)
+            if written < 0:
+                written = 0              # the outbox tries again and finds out why
+            outbox.taken_bytes += written
+        if written < replies.size:
+            self.write(PyBytes_FromStringAndSize(<const char*>replies.data + written, replies.size - written))
+        replies.clear()
         return 0

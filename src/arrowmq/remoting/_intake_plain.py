@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from arrowmq.remoting.outbox import Outbox
 
 
+class OutboxState:
+    """How much waits in an outbox, and whether it may be passed by."""
+
+    __slots__ = ("handle", "is_blocked", "taken_bytes", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.handle = -1  # of the socket; -1 where all goes through the transport
+        self.waiting_bytes = 0
+        self.taken_bytes = 0  # of all bytes ever added, those the kernel or the transport has taken
+        self.is_blocked = False
+
+
 class Intake:
     __slots__ = (
         "_endpoint",

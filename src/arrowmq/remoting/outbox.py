@@ -17,6 +17,14 @@ from __future__ import annotations
 import os
 from asyncio import Transport
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from arrowmq import native
+
+if TYPE_CHECKING:
+    from arrowmq.remoting._intake_plain import OutboxState
+else:
+    OutboxState = native.load("arrowmq.remoting._intake").OutboxState
 
 JOIN_BYTES = 64 * 1024  # up to here one copy is cheaper than a vector of many small pieces
 HAND_OVER_BYTES = 256 * 1024
@@ -25,19 +33,17 @@ VECTOR_PIECES = 512  # below IOV_MAX (1024)
 Buffer = bytes | bytearray | memoryview
 
 
-class Outbox:
-    __slots__ = ("_buffers", "_releases", "_transport", "handle", "is_blocked", "taken_bytes", "waiting_bytes")
+class Outbox(OutboxState):
+    __slots__ = ("_buffers", "_releases", "_transport")
 
     def __init__(self, transport: Transport, fd: int) -> None:
+        super().__init__()
         self._transport = transport
         self.handle = fd
         _report_all(transport, is_encrypted=fd < 0)
         # Lists, not deques: an empty deque takes 600 bytes, and most connections of a server are idle.
         self._buffers: list[Buffer] = []
         self._releases: list[tuple[int, Callable[[], object]]] = []
-        self.waiting_bytes = 0
-        self.taken_bytes = 0  # of all bytes ever added, those the kernel or the transport has taken
-        self.is_blocked = False
 
     def add(self, buffer: Buffer) -> None:
         self._buffers.append(buffer)

@@ -63,9 +63,10 @@ cdef struct RecordFields:
     int64_t born_host_length
     const uint8_t *store_host
     int64_t store_host_length
+    # The flag is written last. Beside the queue id, as in the record, both would be read at once, which waits for the write.
     int32_t queue_id
-    int32_t flag
     int32_t sys_flag
+    int32_t flag
     int32_t reconsume_times
     int64_t born_timestamp
     int64_t prepared_transaction_offset
@@ -84,6 +85,7 @@ cdef struct Facts:
     int64_t unique_length
     const uint8_t *delay
     int64_t delay_length
+    int64_t unique_hash  # of the index key that the unique key makes, where it is known already; else -1
 
 
 # The size of the record that the fields make; negative if they make none.
@@ -92,6 +94,8 @@ cdef int64_t record_bytes(const RecordFields *fields, bint with_crc) noexcept no
 cdef int64_t checked_bytes(const RecordFields *fields, bint with_crc) except -100
 cdef void find_facts(const uint8_t *properties, int64_t length, Facts *facts) noexcept nogil
 cdef int64_t count_words(const Facts *facts) noexcept nogil
+# Says which index slot will be touched, while there is other work to do until it comes into the processor's cache.
+cdef void expect_key(QueueTail queue, IndexTail index, Facts *facts) noexcept
 cdef bint index_has_room(IndexTail index, int64_t words) noexcept
 cdef int64_t code_of(QueueTail queue, const Facts *facts, int64_t store_timestamp) except? -9223372036854775807
 # Writes record, queue entry and index entries; the record's size, or which room is missing (then nothing was written).

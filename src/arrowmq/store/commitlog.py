@@ -36,6 +36,7 @@ class CommitLog:
         self.file_bytes = file_bytes
         self.segments: list[Segment] = []
         self._starts: list[int] = []
+        self.min_offset = 0  # where the first segment starts
         self.tail = LogTail()
         self.tail.pave = self._pave
         self._unmapped_end = 0  # in the segment in use
@@ -46,10 +47,10 @@ class CommitLog:
     def load(self, *, writable: bool = True) -> None:
         self.segments = list_segments(self._disk, self.folder, self.file_bytes, writable=writable)
         self._starts = [segment.start for segment in self.segments]
+        self._note_begin()
 
-    @property
-    def min_offset(self) -> int:
-        return self._starts[0] if self._starts else 0
+    def _note_begin(self) -> None:
+        self.min_offset = self._starts[0] if self._starts else 0
 
     @property
     def appended(self) -> int:
@@ -69,6 +70,7 @@ class CommitLog:
                 tail.position = tail.size
             self.segments.append(following)
             self._starts.append(following.start)
+            self._note_begin()
             tail.attach(following.view, following.start, 0)
             self._unmapped_end = 0
         if self.wants_spare is not None:
@@ -163,6 +165,7 @@ class CommitLog:
     def _pop_last(self) -> None:
         self.segments.pop().delete()
         self._starts.pop()
+        self._note_begin()
 
     def _zero_from(self, segment: Segment, position: int) -> None:
         for start, stop in self._disk.data_ranges(segment.path, position, segment.size):
@@ -176,4 +179,5 @@ class CommitLog:
     def detach_first(self) -> Segment:
         """Retention: the oldest segment goes. Reads that hold views of it keep its bytes until they let go."""
         self._starts.pop(0)
+        self._note_begin()
         return self.segments.pop(0)

@@ -115,17 +115,23 @@ cdef inline Py_ssize_t kept_properties_length(const NewRecord* record) noexcept 
     return length
 
 
+cdef inline Py_ssize_t stored_length(const NewRecord* record, Py_ssize_t kept_length) noexcept nogil:
+    """How long they are with the checksum that the record gets."""
+    if not record.with_record_crc:
+        return kept_length
+    return kept_length + CRC_BYTES + (1 if kept_length > 0 and record.properties[kept_length - 1] != 2 else 0)
+
+
 cdef Py_ssize_t stored_properties_length(const NewRecord* record) noexcept nogil:
-    cdef Py_ssize_t length = kept_properties_length(record)
-    if record.with_record_crc:
-        if length > 0 and record.properties[length - 1] != 2:
-            length += 1
-        length += CRC_BYTES
-    return length
+    return stored_length(record, kept_properties_length(record))
 
 
 cdef Py_ssize_t record_size(const NewRecord* record) noexcept nogil:
-    cdef Py_ssize_t properties_length = stored_properties_length(record), size
+    return size_with(record, stored_properties_length(record))
+
+
+cdef inline Py_ssize_t size_with(const NewRecord* record, Py_ssize_t properties_length) noexcept nogil:
+    cdef Py_ssize_t size
     if properties_length > 32767:
         return PROPERTIES_TOO_LONG
     if record.topic_length > 32767:
@@ -141,7 +147,9 @@ cdef Py_ssize_t record_size(const NewRecord* record) noexcept nogil:
 
 
 cdef Py_ssize_t write_record(unsigned char* target, Py_ssize_t room, const NewRecord* record) noexcept nogil:
-    cdef Py_ssize_t size = record_size(record), properties_length, kept_length
+    cdef Py_ssize_t kept_length = kept_properties_length(record)
+    cdef Py_ssize_t properties_length = stored_length(record, kept_length)
+    cdef Py_ssize_t size = size_with(record, properties_length)
     cdef unsigned char* at = target
     cdef int32_t sys_flag
     if size < 0:
@@ -186,10 +194,8 @@ cdef Py_ssize_t write_record(unsigned char* target, Py_ssize_t room, const NewRe
     if record.topic_length:
         memcpy(at, record.topic, record.topic_length)
         at += record.topic_length
-    properties_length = stored_properties_length(record)
     put16(at, properties_length)
     at += 2
-    kept_length = kept_properties_length(record)
     if kept_length:
         memcpy(at, record.properties, kept_length)
         at += kept_length

@@ -1,0 +1,20 @@
+# Where a connection's bytes arrive, as C sees it: what a short way must be to be called without a Python object.
+
+from libc.stdint cimport int64_t, uint8_t
+
+from arrowmq.wire._out_native cimport Out
+
+
+cdef class ShortWay:
+    """A fast path: it works off whole frames at the beginning of some bytes, as far as it knows them."""
+    cdef Out replies            # to what one read of a connection brought
+
+    # How many bytes were dealt with; the answers to them are put behind what is in `out`.
+    cdef Py_ssize_t serve(self, connection, const uint8_t* data, Py_ssize_t size, Out out) except -1
+
+
+cdef class OutboxState:
+    cdef public Py_ssize_t waiting_bytes
+    cdef public int64_t taken_bytes
+    cdef public bint is_blocked
+    cdef public int handle
