@@ -1,7 +1,8 @@
-"""`python -m benchmarks [--quick] [--rows NAME …] [--systems NAME …]`: the whole table, or a part of it.
+"""`python -m benchmarks [--quick] [--together] [--rows NAME …] [--systems NAME …]`: the whole table, or a part of it.
 
-A visit is one start of one system; the rows that can share it run one after the other on it, as the Apache broker is
-at its best when it is warm. Visits of the systems alternate, round by round.
+A visit is one start of one system. Each row has a broker of its own, warmed up by the row's own work, so that no figure
+depends on the rows before it; only rows that need what another left share one. With `--together` all that can share one
+do: the Apache broker then gets warmer from row to row. Visits of the systems alternate, visit by visit.
 """
 
 from __future__ import annotations
@@ -44,9 +45,18 @@ def visit(kind: type[System], rows: Sequence[type[Row]], pace: Pace, runs: repor
         system.stop()
 
 
+def visits(rows: Sequence[type[Row]], *, together: bool) -> list[list[type[Row]]]:
+    """Which rows share a broker, in the order of the first of each."""
+    groups: dict[object, list[type[Row]]] = {}
+    for row in rows:
+        groups.setdefault(row.flush if together else row.shared or row, []).append(row)
+    return list(groups.values())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="ArrowMQ beside the Apache broker.")
     parser.add_argument("--quick", action="store_true", help="one short round, under five minutes")
+    parser.add_argument("--together", action="store_true", help="all rows one after the other on one broker")
     parser.add_argument("--rows", nargs="+", default=[row.__name__ for row in ROWS], help="names of rows to measure")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
     parser.add_argument("--rounds", type=int, help="how often each row is measured (the median counts)")
@@ -60,12 +70,12 @@ def main() -> int:
     about, runs = report.machine(), report.Runs()
     for number in range(pace.rounds):
         say(f"round {number + 1} of {pace.rounds}")
-        for flush in dict.fromkeys(row.flush for row in rows):
+        for group in visits(rows, together=options.together):
             for name in options.systems:
-                chosen = [row for row in rows if row.flush == flush and name in row.systems]
+                chosen = [row for row in group if name in row.systems]
                 if chosen:
                     visit(SYSTEMS[name], chosen, pace, runs)
-    path = report.write(RESULTS, rows, runs, about, pace)
+    path = report.write(RESULTS, rows, runs, {**about, "rows": "together" if options.together else "each alone"}, pace)
     print(path.read_text())
     missing = [
         f"{row.title} ({name})"

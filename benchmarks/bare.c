@@ -1,5 +1,6 @@
-/* The bare limit: a server that reads frames, takes a CRC of each body, copies the frame into a mapped file and answers.
- * No checks, no queues, no index: what remains is loopback, copying and CRC. Usage: bare PORT FILE */
+/* The bare limit: a server that reads frames, takes a CRC of each body, copies the frame into a mapped file and answers;
+ * asked for messages, it copies as many of them, as far apart as those of one of eight queues are. No checks, no queues,
+ * no index: what remains is loopback, copying and CRC. Usage: bare PORT FILE */
 #define _GNU_SOURCE
 #include "crc32.h"
 #include <arpa/inet.h>
@@ -13,13 +14,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SEGMENT = 1 << 30, INPUT = 1 << 20, OUTPUT = 1 << 20, CONNECTIONS = 4096, ANSWER = 512 };
+enum { SEGMENT = 1 << 30, INPUT = 1 << 20, FULL = 1 << 18, OUTPUT = FULL + (1 << 20), CONNECTIONS = 4096, ANSWER = 512, QUEUES = 8, PULL = 11 };
 
 struct connection { uint8_t *input; size_t held; };
 
 static struct connection connections[CONNECTIONS];
 static uint8_t output[OUTPUT], *segment;
-static size_t place;
+static size_t place, record;   /* how far the segment is filled, and how long the last record in it is */
 static uint64_t messages;
 
 static uint32_t big32(const uint8_t *at) { return (uint32_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3]; }
@@ -31,15 +32,37 @@ static long opaque_of(const uint8_t *header, size_t length, int type) {
     return found ? strtol((const char *)found + 9, NULL, 10) : 0;
 }
 
+static long field_of(const uint8_t *header, size_t length, const char *name) {
+    const uint8_t *found = memmem(header, length, name, strlen(name));
+    return found ? strtol((const char *)found + strlen(name) + 4, NULL, 10) : 0;
+}
+
+/* Messages of a queue with a binary header. All records are as long as the last, and queues take turns. */
+static size_t serve_pull(const uint8_t *frame, size_t header, uint8_t *answer) {
+    size_t first = field_of(frame + 4, header, "queueOffset"), count = field_of(frame + 4, header, "maxMsgNums");
+    size_t queue = field_of(frame + 4, header, "queueId"), held = SEGMENT / record;
+    uint8_t *at = answer + 29;
+    for (size_t i = 0; i < count; i++, at += record) memcpy(at, segment + ((first + i) * QUEUES + queue) % held * record, record);
+    memset(answer + 8, 0, 21);
+    memcpy(answer + 13, frame + 9, 4); /* the opaque */
+    put32(answer + 17, 1);
+    put32(answer, at - answer - 4);
+    put32(answer + 4, 1 << 24 | 21);
+    return at - answer;
+}
+
 /* Takes one whole frame (without its length word); gives the length of the answer. */
 static size_t serve(const uint8_t *frame, size_t length, uint8_t *answer) {
     uint32_t word = big32(frame);
     size_t header = word & 0xFFFFFF;
+    if (word >> 24 == 1 && frame[5] == PULL && !frame[4] && record) return serve_pull(frame, header, answer);
     uint32_t crc = crc32_of(frame + 4 + header, length - 4 - header);
-    if (place + length > SEGMENT) place = 0;
-    memcpy(segment + place, frame, length);
-    put32(segment + place, crc);
-    place += length;
+    record = 4 + length;
+    if (place + record > SEGMENT) place = 0;
+    put32(segment + place, record);
+    memcpy(segment + place + 4, frame, length);
+    put32(segment + place + 4, crc);
+    place += record;
     messages++;
     int size = snprintf((char *)answer + 8, ANSWER - 8,
         "{\"code\":0,\"extFields\":{\"queueId\":\"0\",\"TRACE_ON\":\"true\",\"MSG_REGION\":\"DefaultRegion\",\"msgId\":\"7F00000100002A9F%016lX\","
@@ -60,7 +83,7 @@ static int readable(int fd) {
         size_t length = big32(connection->input + from);
         if (length > INPUT - 4) return -1;
         if (connection->held - from < 4 + length) break;
-        if (filled + ANSWER > OUTPUT) {
+        if (filled + ANSWER > FULL) {
             if (write(fd, output, filled) < 0) return -1;
             filled = 0;
         }

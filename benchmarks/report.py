@@ -14,6 +14,7 @@ from benchmarks.loads import CLIENT_JVM, Metrics, Pace
 from benchmarks.rows import Goal, Row
 from benchmarks.systems import APACHE_JVM
 
+_MET = {True: "yes", False: "**no**", None: "—"}
 Runs = dict[str, dict[str, list[Metrics]]]  # row -> system -> one set of figures a round
 
 
@@ -34,7 +35,7 @@ def median(runs: list[Metrics], metric: str) -> float:
     return statistics.median(run[metric] for run in runs)
 
 
-def judged(row: type[Row], runs: dict[str, list[Metrics]], goal: Goal) -> tuple[float, bool] | None:
+def judged(row: type[Row], runs: dict[str, list[Metrics]], goal: Goal) -> tuple[float, bool | None] | None:
     """The ratio of ArrowMQ to the goal's peer, and whether that is enough; None where one of them did not run."""
     if not runs.get("arrowmq") or not runs.get(goal.peer):
         return None
@@ -56,7 +57,8 @@ def markdown(rows: list[type[Row]], runs: Runs, about: dict[str, Any], pace: Pac
                 f"{median(done[system], goal.metric):,.2f}" if done.get(system) else "—"
                 for system in ("arrowmq", goal.peer)
             ]
-            verdict = ("—", "—") if result is None else (f"{result[0]:.3f}", "yes" if result[1] else "**no**")
+            ratio, met = result or (None, None)
+            verdict = ("—" if ratio is None else f"{ratio:.3f}", _MET[met])
             peer = "" if goal.peer == "apache" else f" ({goal.peer})"
             figures = f"{goal.metric} | {cells[0]} | {cells[1]}{peer}"
             lines.append(f"| {row.title} | {figures} | {verdict[0]} | {goal} | {verdict[1]} |")
