@@ -102,7 +102,11 @@ cdef class SendTopic(Topic):
 
 
 cdef struct Item:
-    Text text
+    const uint8_t* body
+    int64_t body_length
+    const uint8_t* properties
+    int64_t properties_length
+    int32_t flag
     Facts facts
     int64_t words
 
@@ -341,7 +345,7 @@ cdef class FastSend(ShortWay):
         """All items or none: sizes are added up first, and a batch that does not fit goes the general way."""
         cdef const uint8_t* at = request.body.data
         cdef const uint8_t* end = at + request.body.size
-        cdef int64_t total = 0, words = 0, first_queue_offset = queue.next_offset
+        cdef int64_t total = 0, words = 0, size, first_queue_offset = queue.next_offset
         cdef int64_t physical = self.log.start + self.log.position
         cdef int count = 0, number
         cdef Item* item
@@ -349,8 +353,10 @@ cdef class FastSend(ShortWay):
             if count == MAX_BATCH:
                 return 0
             item = self.item(count)
-            if not batch_item(at, end, fields, &item.text):
+            size = read_item(at, end, item)
+            if size == 0:
                 return 0
+            point_at(fields, item)
             self.sizes[count] = record_bytes(fields, self.with_crc)
             if self.sizes[count] <= 0:
                 return 0
@@ -362,7 +368,7 @@ cdef class FastSend(ShortWay):
             total += self.sizes[count]
             words += item.words
             count += 1
-            at += item.text.size
+            at += size
         if count == 0 or self.log.position + total + 8 > self.log.size:
             return 0
         if not self.has_room(queue, count, words):
@@ -370,7 +376,7 @@ cdef class FastSend(ShortWay):
                 return 0
         for number in range(count):
             item = self.items + number
-            batch_item(item.text.data, end, fields, &item.text)
+            point_at(fields, item)
             append_known(
                 self.log, queue, self.index, fields, &item.facts, self.sizes[number], item.words, self.with_crc
             )
@@ -435,23 +441,29 @@ cdef class FastSend(ShortWay):
         return write_answer(self.out, self.answers if unique.size else self.nameless, request, &figures, self.id_start)
 
 
-cdef bint batch_item(const uint8_t* at, const uint8_t* end, RecordFields* fields, Text* item) noexcept nogil:
-    """Point the fields at the next item of a batch; False if it does not fit exactly. Layout: `wire.batch`."""
+cdef int64_t read_item(const uint8_t* at, const uint8_t* end, Item* item) noexcept nogil:
+    """Find the parts of the next item of a batch; its size, or 0 if it does not fit exactly. Layout: `wire.batch`."""
     cdef int64_t size, body, properties
     if end - at < 22:
-        return False
+        return 0
     size = <int32_t>u32(at)
     body = <int32_t>u32(at + 16)
     if size < 22 or size > end - at or body < 0 or body > size - 22:
-        return False
+        return 0
     properties = <int16_t>u16(at + 20 + body)
     if properties != size - 22 - body:
-        return False
-    fields.flag = <int32_t>u32(at + 12)
-    fields.body = at + 20
-    fields.body_length = body
-    fields.properties = at + 22 + body
-    fields.properties_length = properties
-    item.data = at
-    item.size = size
-    return True
+        return 0
+    item.flag = <int32_t>u32(at + 12)
+    item.body = at + 20
+    item.body_length = body
+    item.properties = at + 22 + body
+    item.properties_length = properties
+    return size
+
+
+cdef inline void point_at(RecordFields* fields, const Item* item) noexcept nogil:
+    fields.flag = item.flag
+    fields.body = item.body
+    fields.body_length = item.body_length
+    fields.properties = item.properties
+    fields.properties_length = item.properties_length

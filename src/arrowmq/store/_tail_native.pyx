@@ -206,13 +206,16 @@ cdef void find_facts(const uint8_t *properties, int64_t length, Facts *facts) no
     facts.tags = facts.keys = facts.unique = facts.delay = NULL
     facts.unique_hash = -1
     while at < stop:
-        item_end = <const uint8_t *>memchr(at, 2, stop - at)
-        if item_end == NULL:
-            item_end = stop
-        name_end = <const uint8_t *>memchr(at, 1, item_end - at) if item_end > at else NULL
-        if name_end != NULL:
-            name_length = name_end - at
+        name_end = at
+        while name_end < stop and name_end[0] != 1 and name_end[0] != 2:
+            name_end += 1
+        item_end = name_end
+        if name_end < stop and name_end[0] == 1:
             value = name_end + 1
+            item_end = <const uint8_t *>memchr(value, 2, stop - value) if value < stop else NULL
+            if item_end == NULL:
+                item_end = stop
+            name_length = name_end - at
             value_length = item_end - value
             if value_length > 0:
                 if name_length == 4:
@@ -460,8 +463,14 @@ cdef inline void describe(const RecordFields *fields, bint with_crc, NewRecord *
 
 
 cdef int64_t record_bytes(const RecordFields *fields, bint with_crc) noexcept nogil:
-    cdef NewRecord record
-    describe(fields, with_crc, &record)
+    cdef NewRecord record  # no more of it than its size depends on
+    record.born_ip_length = fields.born_host_length - 4
+    record.store_ip_length = fields.store_host_length - 4
+    record.body_length = fields.body_length
+    record.topic_length = fields.topic_length
+    record.properties = fields.properties
+    record.properties_length = fields.properties_length
+    record.with_record_crc = with_crc
     return record_size(&record)
 
 
