@@ -17,8 +17,7 @@ _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 _PIECE = 256 << 20
 _KEPT_EVERY = 1 << 20
 _LEFT_ALONE = 1 << 30
-_NEEDED = 6 << 30  # no measurement writes as much
-_ENOUGH = 3 << 30  # of it in blocks in which files are written
+_ENOUGH = 3 << 30  # most measurements write less
 _FILE_ORDERS = (7, 8)  # such blocks: 512 KiB and 1 MiB, as powers of two of a page
 _LARGE_ORDER = 9  # 2 MiB
 
@@ -38,14 +37,14 @@ def free_by_order() -> list[int]:
     return [sum(map(int, counts)) * mmap.PAGESIZE << order for order, counts in enumerate(zip(*zones, strict=True))]
 
 
-def touch_free_memory() -> int:
-    """Touch what a measurement may need of what is free, and give nearly all of it back; how many bytes that were: none
-    if there is still enough from the last time."""
+def touch_free_memory(enough: int = _ENOUGH) -> int:
+    """Touch twice what a measurement may need, and give nearly all of it back; how many bytes that were:
+    none if there is still `enough` from the last time, in blocks in which files are written."""
     free = free_by_order()
-    if sum(free[order] for order in _FILE_ORDERS) >= _ENOUGH:
+    if sum(free[order] for order in _FILE_ORDERS) >= enough:
         return 0
     # What is free in small blocks is handed out first, and was touched before.
-    wanted = sum(free[:_LARGE_ORDER]) + _NEEDED
+    wanted = sum(free[:_LARGE_ORDER]) + 2 * enough
     pieces: list[mmap.mmap] = []
     try:
         for _ in range(max(0, min(free_bytes() - _LEFT_ALONE, wanted)) // _PIECE):

@@ -17,7 +17,7 @@ from benchmarks import report
 from benchmarks.__main__ import RESULTS, say
 from benchmarks.loads import Metrics
 from benchmarks.memory import touch_free_memory
-from benchmarks.peers.systems import BATCH, BIG, PEERS, SMALL, Missing, Peer, Span
+from benchmarks.peers.systems import BATCH, BIG, PEERS, SMALL, WINDOW_BYTES, Missing, Peer, Span
 
 ONE, MANY, READ = "one message at a time, 16 senders, 1 KiB", "batched, 128 B", "reading that backlog of 128 B"
 # Kafka's and NATS's clients share a connection in the first row; RocketMQ's do too, Redis's do not.
@@ -28,10 +28,12 @@ Runs = dict[str, dict[str, list[Metrics]]]
 
 def work(peer: Peer, span: Span) -> dict[str, Metrics]:
     """The three pieces of work on one peer, one after the other."""
+    touch_free_memory(WINDOW_BYTES)
     found = {ONE: peer.send("one", BIG, 1, span)}
     shared = peer.send_shared("one", BIG, Span(1, span.window_s))
     if shared is not None:
         found[SHARED] = shared
+    touch_free_memory(WINDOW_BYTES)
     found[MANY] = peer.send("many", SMALL, BATCH, span)
     # What the warm-up sent lies there too; nobody is asked for more than the window is known to have left.
     found[READ] = peer.read("many", min(int(found[MANY]["messages"]), MOST_READ))
@@ -40,7 +42,6 @@ def work(peer: Peer, span: Span) -> dict[str, Metrics]:
 
 def visit(name: str, span: Span, runs: Runs) -> None:
     peer = PEERS[name]()
-    touch_free_memory()
     try:
         peer.start()
         try:
