@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from oracle.toolchain import OracleError
+
 from benchmarks import report
 from benchmarks.loads import FULL, QUICK, Metrics, Pace
 from benchmarks.rows import ROWS, Row
@@ -26,13 +28,25 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
+def started(kind: type[System], flush: str) -> System:
+    """A running system, but for the row that measures the start. A port may be taken while a Java program begins: then
+    it gets others."""
+    for is_last in (False, False, True):
+        system = kind() if flush in ("START", "ASYNC_FLUSH") else kind(flushDiskType=flush)
+        try:
+            return system if flush == "START" else system.start()
+        except OracleError as problem:
+            system.stop()
+            if is_last or "Address already in use" not in str(problem):
+                raise
+            say(f"{system.name:8} starts again: its port was taken meanwhile")
+    raise AssertionError("one of them was the last")
+
+
 def visit(kind: type[System], rows: Sequence[type[Row]], pace: Pace, runs: report.Runs) -> None:
     """Starts a system, measures these rows on it, and stops it. A row that fails is told and left out."""
-    flush = rows[0].flush
-    system = kind() if flush in ("START", "ASYNC_FLUSH") else kind(flushDiskType=flush)
+    system = started(kind, rows[0].flush)
     try:
-        if flush != "START":
-            system.start()
         for row in rows:
             try:
                 figures: Metrics = row().measure(system, pace)
