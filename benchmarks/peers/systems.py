@@ -29,7 +29,10 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arro
 NATS_SERVER = "github.com/nats-io/nats-server/v2@v2.12.1"
 NATS_CLIENT = "github.com/nats-io/nats.go@v1.47.0"
 BIG, SMALL = 1024, 128
-WINDOW_BYTES = 5 << 30  # of memory that the fastest of them fills with files in a window, and as much before it
+MOST_SENT = (
+    8_000_000  # in a window, as many as Kafka takes in one: what is behind them may meet memory that is not ready
+)
+WINDOW_BYTES = 5 << 30  # of memory that is ready; they take 3
 BATCH = 256  # of small messages: some 64 KiB with what surrounds them, as large as Kafka's batches here
 # As large answers as Kafka's default fetch: RocketMQ's own default is 32 messages or 256 KiB.
 PULL_COUNT, PULL_BYTES = 1024, 1 << 20
@@ -139,7 +142,7 @@ class ArrowMQ(Peer):
         shape = {"connections": connections, "inflight": inflight, "size": size, "batch": batch}
         loads.raw_send(self.system, topic, seconds=span.warm_s, **shape)
         touch_free_memory(WINDOW_BYTES)
-        return loads.raw_send(self.system, topic, seconds=span.window_s, **shape)
+        return loads.raw_send(self.system, topic, seconds=span.window_s, count=MOST_SENT, **shape)
 
     def read(self, topic: str, count: int) -> Metrics:
         with closing(self.system.asker()) as asker:
