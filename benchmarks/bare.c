@@ -40,7 +40,7 @@ static long field_of(const uint8_t *header, size_t length, const char *name) {
 /* Messages of a queue with a binary header. All records are as long as the last, and queues take turns. */
 static size_t serve_pull(const uint8_t *frame, size_t header, uint8_t *answer) {
     size_t first = field_of(frame + 4, header, "queueOffset"), count = field_of(frame + 4, header, "maxMsgNums");
-    size_t queue = field_of(frame + 4, header, "queueId"), held = SEGMENT / record;
+    size_t queue = field_of(frame + 4, header, "queueId"), held = messages < SEGMENT / record ? messages : SEGMENT / record;
     uint8_t *at = answer + 29;
     for (size_t i = 0; i < count; i++, at += record) memcpy(at, segment + ((first + i) * QUEUES + queue) % held * record, record);
     memset(answer + 8, 0, 21);

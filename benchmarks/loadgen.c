@@ -313,7 +313,8 @@ static void on_pulled(struct connection *connection, const uint8_t *response, si
     const uint8_t *at = response + 4 + header, *end = response + length;
     if (code != 0) { fprintf(stderr, "pull: code %d %.*s\n", code, (int)header, response + 4); exit(1); }
     int count = 0;
-    for (; at + 4 <= end; at += big32(at)) count++;
+    for (; at + 4 <= end; at += big32(at), count++)
+        if (big32(at) < 4) { fprintf(stderr, "pull: a record of %u bytes\n", big32(at)); exit(1); }
     if (count != pull_most && field_of(response, header, "nextBeginOffset") < pull_end) {
         fprintf(stderr, "pull: %d messages instead of %d\n", count, pull_most);
         exit(1);
