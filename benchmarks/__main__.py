@@ -69,7 +69,7 @@ def visits(rows: Sequence[type[Row]], *, together: bool) -> list[list[type[Row]]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="ArrowMQ beside the Apache broker.")
-    parser.add_argument("--quick", action="store_true", help="one short round, under five minutes")
+    parser.add_argument("--quick", action="store_true", help="one short round, all rows together, under five minutes")
     parser.add_argument("--together", action="store_true", help="all rows one after the other on one broker")
     parser.add_argument("--rows", nargs="+", default=[row.__name__ for row in ROWS], help="names of rows to measure")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
@@ -81,15 +81,16 @@ def main() -> int:
     rows = [row for row in ROWS if row.__name__ in options.rows]
     pace = QUICK if options.quick else FULL
     pace = replace(pace, rounds=options.rounds or pace.rounds)
+    together = options.together or options.quick  # in a short round a broker of its own would be cold in every row
     about, runs = report.machine(), report.Runs()
     for number in range(pace.rounds):
         say(f"round {number + 1} of {pace.rounds}")
-        for group in visits(rows, together=options.together):
+        for group in visits(rows, together=together):
             for name in options.systems:
                 chosen = [row for row in group if name in row.systems]
                 if chosen:
                     visit(SYSTEMS[name], chosen, pace, runs)
-    path = report.write(RESULTS, rows, runs, {**about, "rows": "together" if options.together else "each alone"}, pace)
+    path = report.write(RESULTS, rows, runs, {**about, "rows": "together" if together else "each alone"}, pace)
     print(path.read_text())
     missing = [
         f"{row.title} ({name})"

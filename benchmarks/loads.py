@@ -38,7 +38,7 @@ class Pace:
 
 
 FULL = Pace(warm_s=12, window_s=8, backlog=1_000_000, rounds=3, raw=1_500_000, settle_s=20)
-QUICK = Pace(warm_s=4, window_s=3, backlog=400_000, rounds=1, raw=500_000, settle_s=5)
+QUICK = Pace(warm_s=7, window_s=4, backlog=400_000, rounds=1, raw=500_000, settle_s=8)
 
 
 @contextmanager
