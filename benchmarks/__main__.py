@@ -86,10 +86,11 @@ def main() -> int:
     for number in range(pace.rounds):
         say(f"round {number + 1} of {pace.rounds}")
         for group in visits(rows, together=together):
-            for name in options.systems:
-                chosen = [row for row in group if name in row.systems]
-                if chosen:
-                    visit(SYSTEMS[name], chosen, pace, runs)
+            for _ in range(1 if together else max(row.times for row in group)):
+                for name in options.systems:
+                    chosen = [row for row in group if name in row.systems]
+                    if chosen:
+                        visit(SYSTEMS[name], chosen, pace, runs)
     path = report.write(RESULTS, rows, runs, {**about, "rows": "together" if together else "each alone"}, pace)
     print(path.read_text())
     missing = [

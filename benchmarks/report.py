@@ -44,10 +44,17 @@ def judged(row: type[Row], runs: dict[str, list[Metrics]], goal: Goal) -> tuple[
     return ratio, goal.met(ratio)
 
 
+def span(runs: dict[str, list[Metrics]], goal: Goal) -> str:
+    """The smallest and the largest ratio of two measurements that followed each other."""
+    pairs = zip(runs.get("arrowmq", ()), runs.get(goal.peer, ()), strict=False)
+    ratios = [own[goal.metric] / peer[goal.metric] for own, peer in pairs if peer[goal.metric]]
+    return f"{min(ratios):.3f} to {max(ratios):.3f}" if len(ratios) > 1 else "—"
+
+
 def markdown(rows: list[type[Row]], runs: Runs, about: dict[str, Any], pace: Pace) -> str:
     lines = [
-        "| work | figure | ArrowMQ | Apache 5.5.0 | ratio | goal | met |",
-        "|---|---|---:|---:|---:|---|---|",
+        "| work | figure | ArrowMQ | Apache 5.5.0 | ratio | single ratios | goal | met |",
+        "|---|---|---:|---:|---:|---|---|---|",
     ]
     for row in rows:
         done = runs.get(row.__name__, {})
@@ -61,9 +68,10 @@ def markdown(rows: list[type[Row]], runs: Runs, about: dict[str, Any], pace: Pac
             verdict = ("—" if ratio is None else f"{ratio:.3f}", _MET[met])
             peer = "" if goal.peer == "apache" else f" ({goal.peer})"
             figures = f"{goal.metric} | {cells[0]} | {cells[1]}{peer}"
-            lines.append(f"| {row.title} | {figures} | {verdict[0]} | {goal} | {verdict[1]} |")
+            ratios = f"{verdict[0]} | {span(done, goal)}"
+            lines.append(f"| {row.title} | {figures} | {ratios} | {goal} | {verdict[1]} |")
     settings = (
-        f"Medians of {pace.rounds} run(s), systems alternating; warm-up {pace.warm_s:g} s, window {pace.window_s:g} s; "
+        f"Medians of {pace.rounds} rounds, systems alternating; warm-up {pace.warm_s:g} s, window {pace.window_s:g} s, "
         f"backlog {pace.backlog:,} messages. Broker CPU by the process's own clock of processor time (user, system); "
         f"`cpu_us`: microseconds a message. Apache's JVM: `{' '.join(APACHE_JVM)}`; clients': `{' '.join(CLIENT_JVM)}`."
     )
