@@ -10,12 +10,22 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport uint8_t, uint32_t
 from posix.unistd cimport write
 
+from arrowmq.wire._bytes cimport get32
 from arrowmq.wire._out_native cimport Out
+
+from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
 
 cdef enum:
     SMALLEST_FRAME = 8
-    SMALL_FRAME_BYTES = 16 * 1024     # as in `connection.py`
     GATHERED_BYTES = 256 * 1024       # of answers before they are sent
+
+
+cdef Py_ssize_t SMALL = SMALL_FRAME_BYTES
+
+
+cdef inline Py_ssize_t frame_bytes(const uint8_t* at) noexcept nogil:
+    """With the length word itself."""
+    return 4 + <Py_ssize_t><uint32_t>get32(at)
 
 
 cdef class ShortWay:
@@ -65,7 +75,7 @@ cdef class Intake:
 
     def get_buffer(self, sizehint):
         if self._large is not None:
-            return memoryview(self._large)[self._large_filled:]
+            return memoryview(self._large)[self._large_filled:self._large_wanted]
         view = self._endpoint.receive_view
         cdef Py_ssize_t held = len(self._held)
         if held:
@@ -80,25 +90,29 @@ cdef class Intake:
         if large is None:
             end = len(self._held) + nbytes
             self._held = b""
-            if not self.is_done_shortly(end):
+            if not self.is_done_shortly(self._endpoint.receive_view, end):
                 self._process(self._endpoint.receive_view[:end])
             return
         self._large_filled += nbytes
         if self._large_filled == self._large_wanted:
             self._large = None
-            self._process(memoryview(large))
+            self.work_off(memoryview(large)[:self._large_wanted])
+            self._endpoint.large_buffers.give_back(large)
         elif self._large_filled == len(large):
-            grown = bytearray(min(self._large_wanted, 2 * len(large)))
-            grown[: len(large)] = large
-            self._large = grown
+            self._large = self._endpoint.large_buffers.take(self._large_wanted, self._large_filled)
+            self._large[:len(large)] = large
 
-    cdef bint is_done_shortly(self, Py_ssize_t end) except -1:
+    cdef int work_off(self, frame) except -1:
+        if not self.is_done_shortly(frame, len(frame)):
+            self._process(frame)
+        return 0
+
+    cdef bint is_done_shortly(self, view, Py_ssize_t end) except -1:
         """Whether the fast path took all of it. If it took a part, the rest goes the general way from here."""
         cdef Py_ssize_t position
         cdef const uint8_t* data
         cdef object endpoint = self._endpoint
         cdef object fast_path = endpoint.fast_path
-        cdef object view = endpoint.receive_view
         if fast_path is None or self._outbox is None or end < SMALLEST_FRAME:
             return False
         if self._is_fresh or self._is_paused or self._is_ending:
@@ -112,13 +126,16 @@ cdef class Intake:
                 position = self.ask(fast_path, view, end)
         finally:
             self._is_processing = False
-        if position == 0:
-            return False
         if position < end:
             if self._is_paused or self._is_ending or not self.is_unfinished(data, position, end):
+                if position == 0:
+                    return False
                 self._process(view[position:end])
                 return True
-            self._held = PyBytes_FromStringAndSize(<const char*>data + position, end - position)
+            if end - position < 4 or frame_bytes(data + position) <= SMALL:
+                self._held = PyBytes_FromStringAndSize(<const char*>data + position, end - position)
+            else:
+                self._keep(view[position:end])
         if (<OutboxState>self._outbox).waiting_bytes or self._is_ending:
             self._flush()
         return True
@@ -154,15 +171,12 @@ cdef class Intake:
         return position
 
     cdef bint is_unfinished(self, const uint8_t* data, Py_ssize_t position, Py_ssize_t end) except -1:
-        """Whether what is left is the beginning of a frame, and of one too short for a buffer of its own."""
-        cdef const uint8_t* at = data + position
-        cdef uint32_t length
+        """Whether what is left is the beginning of a frame, of a length that is allowed."""
+        cdef Py_ssize_t wanted
         if end - position < 4:
             return True
-        length = <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
-        if length < 4 or length > SMALL_FRAME_BYTES - 4 or position + 4 + <Py_ssize_t>length <= end:
-            return False
-        return length <= self._endpoint.limits.frame_bytes - 4
+        wanted = frame_bytes(data + position)
+        return wanted >= SMALLEST_FRAME and position + wanted > end and wanted <= self._endpoint.limits.frame_bytes
 
     cdef int send_all(self, Out replies) except -1:
         """Past the outbox while nothing waits in it; what the kernel does not take goes there."""

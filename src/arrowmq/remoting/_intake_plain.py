@@ -58,7 +58,7 @@ class Intake:
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
-            return memoryview(self._large)[self._large_filled :]
+            return memoryview(self._large)[self._large_filled : self._large_wanted]
         view = self._endpoint.receive_view
         held = len(self._held)
         if held:
@@ -77,11 +77,11 @@ class Intake:
         self._large_filled += nbytes
         if self._large_filled == self._large_wanted:
             self._large = None
-            self._process(memoryview(large))
+            self._process(memoryview(large)[: self._large_wanted])
+            self._endpoint.large_buffers.give_back(large)
         elif self._large_filled == len(large):
-            grown = bytearray(min(self._large_wanted, 2 * len(large)))
-            grown[: len(large)] = large
-            self._large = grown
+            self._large = self._endpoint.large_buffers.take(self._large_wanted, self._large_filled)
+            self._large[: len(large)] = large
 
     def _process(self, view: memoryview) -> None:
         raise TypeError("a connection says what to do with its bytes")

@@ -22,6 +22,7 @@ from arrowmq.remoting.endpoint import Endpoint
 from arrowmq.remoting.errors import ConnectionLost
 from arrowmq.remoting.greeting import is_tls, may_be_proxy, read_proxy
 from arrowmq.remoting.handlers import Call
+from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
 from arrowmq.remoting.outbox import Buffer, Outbox
 from arrowmq.remoting.pending import PendingRequests
 from arrowmq.remoting.tls import accept_tls
@@ -34,8 +35,6 @@ else:
 
 log = logging.getLogger(__name__)
 
-SMALL_FRAME_BYTES = 16 * 1024  # the unfinished end of a larger frame gets a buffer of its own, read into directly
-LARGE_START_BYTES = 64 * 1024  # such a buffer grows as bytes arrive: an announced length alone costs nothing
 
 
 class Connection(Intake, asyncio.BufferedProtocol):
@@ -268,7 +267,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
         if not self._is_paused and len(rest) >= 4:
             wanted = 4 + int.from_bytes(rest[:4], "big")
             if wanted > SMALL_FRAME_BYTES:
-                self._large = bytearray(min(wanted, max(LARGE_START_BYTES, 2 * len(rest))))
+                self._large = self._endpoint.large_buffers.take(wanted, len(rest))
                 self._large[: len(rest)] = rest
                 self._large_filled = len(rest)
                 self._large_wanted = wanted

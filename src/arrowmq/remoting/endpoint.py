@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.deadlines import Deadlines
 from arrowmq.remoting.handlers import HandlerTable
+from arrowmq.remoting.large_buffers import LargeBuffers
 from arrowmq.remoting.tls import ServerTls
 from arrowmq.wire.frame import Command
 
@@ -69,6 +70,7 @@ class Endpoint:
         self.deadlines = Deadlines(clock)
         self.connections: set[Connection] = set()
         self.receive_view = memoryview(bytearray(limits.receive_bytes))
+        self.large_buffers = LargeBuffers()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unflushed: list[Connection] = []
         self._sweep_timer: Timer | None = None
@@ -111,6 +113,7 @@ class Endpoint:
         self._sweep_timer = None
         if self.is_closed:
             return
+        self.large_buffers.forget()
         now = self.clock.monotonic()
         for connection in list(self.connections):
             self._guard(connection, partial(connection.sweep, now))
