@@ -172,6 +172,28 @@ async def test_a_recall_counts_also_if_a_crash_comes_between(make_node: Any) -> 
     assert await bodies(node) == [b"marks the end"]
 
 
+@pytest.mark.parametrize("is_entered", [True, False])
+@pytest.mark.parametrize("what", ["crash", "restart", "stall"])
+async def test_a_recall_counts_also_if_it_is_entered_after_its_second(
+    make_node: Any, what: str, is_entered: bool
+) -> None:
+    """Told that a message is taken back, its sender relies on it, however long the broker was busy or away then."""
+    node = await make_node(recallMessageEnable="true")
+    await node.client.send("orders", b"stays", properties=at(10, node))
+    answer = await node.client.send("orders", b"taken back", properties=at(10, node))
+    if is_entered:
+        await node.clock.advance(2)
+        assert service(node).not_entered == 0
+    request = {"topic": "orders", "recallHandle": answer.ext["recallHandle"]}
+    assert (await node.client.ask(RequestCode.RECALL_MESSAGE, request)).code == ResponseCode.SUCCESS
+    assert service(node).not_entered == (1 if is_entered else 3)
+    if what != "stall":
+        await (node.crash() if what == "crash" else node.restart())
+    node.clock.skip(60)
+    await node.clock.advance(5)
+    assert await bodies(node) == [b"stays"]
+
+
 async def test_a_recall_that_names_nothing_is_refused(make_node: Any) -> None:
     node = await make_node(recallMessageEnable="true")
     await node.client.send("orders")

@@ -357,7 +357,7 @@ class TimerMessages:
     def _enter_one(self, record: Record, size: int) -> bool:
         due_ms, now_ms = int(record.properties[keys.TIMER_OUT_MS]), self._now()
         is_delete = keys.TIMER_DEL_UNIQKEY in record.properties
-        if due_ms < max(now_ms, self.read_ms):
+        if due_ms < self._first_open():
             return is_delete or self._is_deleted(record) or self._deliver(record, entered_ms=DELIVERED_AT_ONCE)
         waits_ms, is_new = due_ms - record.born_timestamp, keys.TIMER_ROLL_TIMES not in record.properties
         magic = NORMAL | (DELETE if is_delete else 0)
@@ -366,19 +366,26 @@ class TimerMessages:
             magic |= ROLL
             is_nearly_there = due_ms - now_ms - window_ms < window_ms // 3
             due_ms = now_ms + (window_ms // 2 if is_nearly_there else window_ms)
+        entered_ms = min(now_ms, due_ms)
         if self.log.end == 0:
-            self.read_ms = now_ms
+            self.read_ms = entered_ms
         slot = self.wheel.slot(due_ms)
         topic = record.properties.get(keys.REAL_TOPIC, "")
         previous = NOWHERE if slot is None else slot.last
         position = self.log.append(
-            Unit(previous, magic, now_ms, due_ms - now_ms, record.physical_offset, size, java_hash(topic))
+            Unit(previous, magic, entered_ms, due_ms - entered_ms, record.physical_offset, size, java_hash(topic))
         )
         self.stats.timer_entered.add(1)
         self.counts.entered_one(topic, waits_ms, self.clock.now_ms(), is_delete=is_delete, is_new=is_new)
         messages = (0 if slot is None else slot.messages) + (-1 if is_delete else 1)
         self.wheel.put(due_ms, Slot(position if slot is None else slot.first, position, messages))
         return True
+
+    def _first_open(self) -> int:
+        """The first second that a message can be entered under. It may be over by now, if the broker was busy or away:
+        it is emptied when all are entered, so that a recall finds its message, whichever of them was entered late."""
+        looked_through_ms = PRECISION_MS if self._left else 0
+        return max(self.read_ms + looked_through_ms, self._now() - OLDEST_READ_MS)
 
     def _empty(self) -> float | None:
         """Empties every slot whose second is over. None when they are all empty."""

@@ -36,7 +36,6 @@ else:
 log = logging.getLogger(__name__)
 
 
-
 class Connection(Intake, asyncio.BufferedProtocol):
     __slots__ = (
         "_close_callbacks",
