@@ -23,7 +23,8 @@ from pathlib import Path
 from statistics import median
 
 from oracle import apache, java
-from oracle.process import HOST, Server, broker_port, free_port
+from oracle.ports import HOST, broker_port, free_port
+from oracle.process import Server
 
 import arrowmq
 from benchmarks.systems import APACHE_JVM

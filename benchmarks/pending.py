@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+
+from oracle.ports import broker_port, free_port
 
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.codes import RequestCode
@@ -43,15 +44,9 @@ def anonymous_kib(pid: int) -> int:
     raise RuntimeError("the system does not tell how much memory a process has of its own")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Broker:
     def __init__(self, folder: str) -> None:
-        port = free_port()
+        port = broker_port()
         options = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
         where = ["--dir", folder, "--namesrv-port", str(free_port()), "--port", str(port)]
         program = [sys.executable, "-c", "import sys; from arrowmq.cli import main; sys.exit(main())"]

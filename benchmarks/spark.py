@@ -25,6 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from oracle.ports import free_port
+
 # group, artifact, version
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.1.1")
 # Fetched one by one, because the connector's own list of what it needs does not resolve: Maven Central has its part for
@@ -71,12 +73,6 @@ def fetch(part: tuple[str, str, str]) -> Path:
         (fresh / "jars").rename(target)
         shutil.rmtree(fresh)
     return target
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def cpu_s(pid: int) -> float:

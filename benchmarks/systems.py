@@ -9,7 +9,8 @@ from pathlib import Path
 
 from oracle import apache, arrow
 from oracle.java import Value
-from oracle.process import HOST, Server, broker_port, free_port
+from oracle.ports import HOST, broker_port, free_port
+from oracle.process import Server
 
 from benchmarks import native
 from benchmarks.asking import Asker

@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from oracle.ports import broker_port
 
 from arrowmq.config import ConfigError
 from arrowmq.remoting.client import RemotingClient
@@ -21,19 +22,6 @@ from arrowmq.wire.frame import Command, encode_frame
 from certificates import self_signed
 
 LOCAL = {"bindAddress": "127.0.0.1", "brokerName": "broker-a", "mappedFileSizeCommitLog": "1048576"}
-
-
-def free_port() -> int:
-    """A port with its VIP neighbour free, as far as one can know."""
-    while True:
-        with socket.socket() as main, socket.socket() as vip:
-            main.bind(("127.0.0.1", 0))
-            port: int = main.getsockname()[1]
-            try:
-                vip.bind(("127.0.0.1", port - 2))
-            except OSError:
-                continue
-            return port
 
 
 async def ask(address: str, code: int, ext: dict[str, str] | None = None) -> Command:
@@ -69,7 +57,7 @@ async def test_a_stopped_node_has_left_its_ports_and_kept_its_tables(tmp_path: P
 
 
 async def test_the_vip_port_serves_all_but_pulls(tmp_path: Path) -> None:
-    port = free_port()
+    port = broker_port()
     node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=port)
     await node.start()
     try:
@@ -84,7 +72,7 @@ async def test_the_vip_port_serves_all_but_pulls(tmp_path: Path) -> None:
 
 
 async def test_a_taken_vip_port_is_no_reason_not_to_start(tmp_path: Path) -> None:
-    port = free_port()
+    port = broker_port()
     with socket.socket() as other:
         other.bind(("127.0.0.1", port - 2))
         other.listen()
@@ -110,7 +98,7 @@ async def test_a_taken_port_is_named_and_what_had_started_is_stopped(tmp_path: P
 
 
 async def test_a_broker_waits_for_a_nameserver_that_comes_later(tmp_path: Path) -> None:
-    port = free_port()
+    port = broker_port()
     broker = build_node(tmp_path / "b", {**LOCAL, "namesrvAddr": f"127.0.0.1:{port}"}, broker_port=0)
     starting = asyncio.ensure_future(broker.start())
     await asyncio.wait({starting}, timeout=0.2)
@@ -153,7 +141,7 @@ async def test_a_broker_without_a_nameserver_says_so(tmp_path: Path, monkeypatch
 
 async def test_bad_input_on_every_port_is_not_noticed_by_others(tmp_path: Path) -> None:
     """Random bytes, half frames, huge lengths and unknown codes on all three ports, while a client goes on asking."""
-    port = free_port()
+    port = broker_port()
     node = build_node(tmp_path, LOCAL, namesrv_port=0, broker_port=port)
     await node.start()
     client = RemotingClient()

@@ -16,7 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from oracle.process import HOST, Server, free_port
+from oracle.ports import HOST, free_port
+from oracle.process import Server
 
 from benchmarks import loads, systems
 from benchmarks.loads import QUEUES, Metrics, metrics

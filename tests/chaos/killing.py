@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
+
+from oracle.ports import broker_port, free_port
 
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.remoting.client import RemotingClient
@@ -44,26 +45,12 @@ SETTINGS = {
 ALERT: dict[str, Any] = {"heartbeat_interval_s": 0.5, "poll_namesrv_interval_s": 1.0, "request_timeout_s": 1.0}
 
 
-def free_ports() -> tuple[int, int]:
-    """A port for the NameServer, and one for the broker, which takes the one two below as well."""
-    for port in range(random.randrange(20_000, 50_000), 60_000, 7):
-        with socket.socket() as broker, socket.socket() as fast, socket.socket() as names:
-            try:
-                broker.bind(("127.0.0.1", port))
-                fast.bind(("127.0.0.1", port - 2))
-                names.bind(("127.0.0.1", 0))
-            except OSError:
-                continue
-            return int(names.getsockname()[1]), port
-    raise AssertionError("no free ports")
-
-
 class BrokerProcess:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         self.seed = seed
         self.chance = random.Random(seed)
-        self.names_port, self.port = free_ports()
+        self.names_port, self.port = free_port(), broker_port()
         self.namesrv, self.address = f"127.0.0.1:{self.names_port}", f"127.0.0.1:{self.port}"
         self.process: subprocess.Popen[str] | None = None
         self.client = RemotingClient()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from oracle.ports import free_port
 
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.codes import RequestCode
@@ -76,21 +77,6 @@ def fail(*words: str, cwd: Path) -> str:
     return done.stderr
 
 
-def free_port(count: int = 1) -> int:
-    """A port that is free, with those that follow in steps of ten."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                for number in range(1, count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + 10 * number))
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
 async def brokers_of(namesrv: str, topic: str = "TBW102") -> list[str]:
     client = RemotingClient()
     try:
@@ -132,7 +118,7 @@ async def test_namesrv_and_broker_run_apart_with_apaches_files(tmp_path: Path) -
 
 
 async def test_several_brokers_run_as_a_process_each_and_stop_together(tmp_path: Path) -> None:
-    port = free_port(2)
+    port = free_port(10)
     words = ["server", "--brokers", "2", "--namesrv-port", "0", "--port", str(port), "--name", "b", "--dir", "d"]
     with running(*words, "--set", "bindAddress=127.0.0.1", cwd=tmp_path) as server:
         line = server.ready()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from oracle import apache
 from oracle.java import Value
-from oracle.process import broker_port, free_port
+from oracle.ports import broker_port, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The tests wait for checks of transactions, for timers and for filters.

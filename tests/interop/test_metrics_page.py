@@ -7,7 +7,7 @@ from pathlib import Path
 
 import metered
 import pytest
-from oracle.process import free_port
+from oracle.ports import free_port
 from oracle.target import CONFIG, Target
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from oracle import apache, arrow, hands
-from oracle.process import Server, broker_port, free_port
+from oracle.ports import broker_port, free_port
+from oracle.process import Server
 from oracle.scene import Scene
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from oracle import apache, arrow
-from oracle.process import HOST, broker_port, free_port
+from oracle.ports import HOST, broker_port, free_port
 
 import arrowmq
 import arrowmq.sync

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from oracle import apache
 from oracle.hand import Hand
-from oracle.process import broker_port, free_port
+from oracle.ports import broker_port, free_port
 from oracle.scene import Scene
 from oracle.target import Target
 

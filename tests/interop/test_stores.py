@@ -15,7 +15,8 @@ import pytest
 from oracle import apache, arrow, hands
 from oracle.hand import Hand
 from oracle.java import Value
-from oracle.process import Server, broker_port, free_port
+from oracle.ports import broker_port, free_port
+from oracle.process import Server
 from oracle.scene import Record, Scene
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]

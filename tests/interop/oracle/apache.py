@@ -12,7 +12,8 @@ from pathlib import Path
 
 from oracle import java, toolchain
 from oracle.java import Value, Values
-from oracle.process import HOST, Server
+from oracle.ports import HOST
+from oracle.process import Server
 
 PACKAGE = "org.apache.rocketmq"
 

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from oracle.java import Value, text
-from oracle.process import HOST, Server
+from oracle.ports import HOST
+from oracle.process import Server
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 _INSTALLED = Path(sys.executable).with_name("arrowmq")

@@ -9,35 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from oracle.ports import HOST
 from oracle.toolchain import OracleError
-
-HOST = "127.0.0.1"
-
-
-def free_port(*neighbours: int) -> int:
-    """A port that is free on loopback, with the ports at these distances from it free as well."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port = int(probe.getsockname()[1])
-        if port + min((*neighbours, 0)) < 1024 or port + max((*neighbours, 0)) > 65535:
-            continue
-        if all(is_free(port + distance) for distance in neighbours):
-            return port
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def broker_port() -> int:
-    """A broker takes its port, the "VIP" port two below it, and the replication port above it."""
-    return free_port(-2, 1)
 
 
 class Server:

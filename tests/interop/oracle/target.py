@@ -6,7 +6,8 @@ from pathlib import Path
 
 from oracle import apache, arrow
 from oracle.java import Value
-from oracle.process import HOST, Server, broker_port, free_port
+from oracle.ports import HOST, broker_port, free_port
+from oracle.process import Server
 
 KINDS = ("arrowmq", "apache")
 # Small times, so that a scene about checks and pauses ends while one is looking; the same for both targets.

@@ -39,7 +39,7 @@ def started(kind: str, folder: Path) -> Iterator[tuple[str, Path]]:
             yield server.namesrv, server.store
         return
     from oracle import apache
-    from oracle.process import broker_port, free_port
+    from oracle.ports import broker_port, free_port
 
     with (
         apache.namesrv(folder / "namesrv", free_port()) as names,
