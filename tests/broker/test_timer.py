@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,27 @@ async def test_timers_work_under_sync_flush(make_node: Any) -> None:
     await node.clock.advance(3)
     await node.eventually(lambda: node.broker.store.max_offset("orders", 0) == 1)
     assert await bodies(node) == [b"safe"]
+
+
+async def test_what_is_due_is_delivered_while_ever_more_is_sent(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    timers = service(node)
+    await node.client.send("orders", b"due", properties=at(2, node))
+    await node.clock.advance(1)
+    enter_one, entered = timers._enter_one, []
+
+    def entering_one_and_another_comes(record: Any, size: int) -> bool:
+        entered.append(timers.delivered)
+        if len(entered) < 1000:
+            node.broker.store.put(copy.copy(record))
+        return enter_one(record, size)
+
+    monkeypatch.setattr(timers, "_enter_one", entering_one_and_another_comes)
+    await node.client.send("orders", b"far away", properties=at(3600, node))
+    node.clock.skip(2)
+    await node.clock.advance(0.5)
+    assert len(entered) == 1000
+    assert (entered[0], entered[500]) == (0, 1)
+    assert await bodies(node) == [b"due"]
 
 
 # Recall

@@ -115,6 +115,8 @@ class TimerMessages:
         self._unsure_until_ms = 0
         self._deleted: set[str] = set()
         self._left: list[Unit] = []  # of the slot that is being emptied
+        self._round_end = 0  # the queue's end when this round of entering began ...
+        self._round_ms = 0  # ... and when that was: slots before it may be emptied once the round is over
         path.rewrites.append(self.rewrite)
         background.every("force timer files", 1.0, self.persist_if_changed)
         background.every("delete old timer log files", 60.0, lambda: self.log.forget_before(store.min_physical_offset))
@@ -320,26 +322,41 @@ class TimerMessages:
         except Exception:
             log.exception("timer messages wait 10 s")
             wait_s = 10.0
-        if wait_s is None and self.log.end > 0:
-            wait_s = (PRECISION_MS - self.clock.now_ms() % PRECISION_MS) / 1000
+        if wait_s is None:
+            wait_s = self._until_next_round()
         if wait_s is not None:
             self._arm(wait_s)
 
+    def _until_next_round(self) -> float | None:
+        if self.queue_offset < self._queue_end():
+            return 0.0
+        if self.log.end == 0:
+            return None
+        is_late = self.read_ms < self._now()  # a second has ended since the round began
+        return 0.0 if is_late else (PRECISION_MS - self.clock.now_ms() % PRECISION_MS) / 1000
+
+    def _queue_end(self) -> int:
+        """Under SYNC_FLUSH what is up to there can be read once it is on disk."""
+        return self.store.queue(TIMER_TOPIC, QUEUE).next_offset
+
     def _enter(self) -> float | None:
-        """Enters new messages into the wheel. None when there are no more."""
+        """Enters into the wheel what was in the queue when the round began. None when that is done: without an end to
+        it, nothing would be delivered while more comes than one turn enters."""
         lowest, highest = self._bounds()
         self.queue_offset = min(max(self.queue_offset, lowest), highest)
-        entries = self.store.entries(TIMER_TOPIC, QUEUE, self.queue_offset, ENTRIES_A_TURN)
+        if self.queue_offset >= self._round_end:
+            self._round_end, self._round_ms = self._queue_end(), self._now()
+        count = min(ENTRIES_A_TURN, self._round_end - self.queue_offset)
+        entries = self.store.entries(TIMER_TOPIC, QUEUE, self.queue_offset, count) if count > 0 else []
         for entry in entries:
             record = self._record(entry.physical_offset)
             if record is not None and not self._enter_one(record, entry.size):
                 return RETRY_S
             self.queue_offset = entry.queue_offset + 1
             self._is_dirty = True
-        if entries:
-            return 0.0
-        # Under SYNC_FLUSH a message is in its queue once it is on disk.
-        return RETRY_S if self.store.queue(TIMER_TOPIC, QUEUE).next_offset > self.queue_offset else None
+        if self.queue_offset < self._round_end:
+            return 0.0 if entries else RETRY_S
+        return None
 
     def _record(self, physical_offset: int) -> Record | None:
         try:
@@ -388,10 +405,10 @@ class TimerMessages:
         return max(self.read_ms + looked_through_ms, self._now() - OLDEST_READ_MS)
 
     def _empty(self) -> float | None:
-        """Empties every slot whose second is over. None when they are all empty."""
+        """Empties every slot whose second was over when the round began. None when they are all empty."""
         for _ in range(SLOTS_A_TURN):
             if not self._left:
-                if self.read_ms >= self._now() or self.log.end == 0:
+                if self.read_ms >= self._round_ms or self.log.end == 0:
                     return None
                 self._left = self._waiting(self.read_ms)
             for _ in range(ENTRIES_A_TURN):

@@ -108,7 +108,8 @@ cdef class Intake:
         return 0
 
     cdef bint is_done_shortly(self, view, Py_ssize_t end) except -1:
-        """Whether the fast path took all of it. If it took a part, the rest goes the general way from here."""
+        """Whether nothing is left to do: the fast path took every whole frame, and the beginning of the next is kept. If it
+        took a part, the rest goes the general way from here."""
         cdef Py_ssize_t position
         cdef const uint8_t* data
         cdef object endpoint = self._endpoint
