@@ -30,9 +30,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arro
 NATS_SERVER = "github.com/nats-io/nats-server/v2@v2.12.1"
 NATS_CLIENT = "github.com/nats-io/nats.go@v1.47.0"
 BIG, SMALL = 1024, 128
-MOST_SENT = (
-    8_000_000  # in a window, as many as Kafka takes in one: what is behind them may meet memory that is not ready
-)
+# In a window, as many as Kafka takes in one: what is behind them may meet memory that is not ready.
+MOST_SENT = 8_000_000
 WINDOW_BYTES = 5 << 30  # of memory that is ready; they take 3
 BATCH = 256  # of small messages: some 64 KiB with what surrounds them, as large as Kafka's batches here
 # As large answers as Kafka's default fetch: RocketMQ's own default is 32 messages or 256 KiB.
