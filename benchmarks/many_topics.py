@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Iterable
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from benchmarks.own_server import allow_many_files, cpu_s, own_server, resident_kib
 
 QUEUES = 4

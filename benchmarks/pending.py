@@ -22,7 +22,7 @@ from oracle.ports import broker_port, free_port
 
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from arrowmq.wire.ids import parse_offset_message_id
 from benchmarks.silent_connections import cpu_s
 

@@ -21,8 +21,8 @@ from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.clock import SystemClock
 from arrowmq.wire.checksum import crc32
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command, encode_frame
-from arrowmq.wire.record import Record
+from arrowmq.wire.frames import Command, encode_frame
+from arrowmq.wire.records import Record
 from benchmarks import report
 from benchmarks.__main__ import RESULTS
 from benchmarks.loads import raw_pull, raw_send

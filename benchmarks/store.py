@@ -26,7 +26,7 @@ from arrowmq.store.check import StoreCheck
 from arrowmq.store.inspection import StoreView
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import Record
+from arrowmq.wire.records import Record
 
 HERE = Path(__file__).resolve().parent
 ROUNDS = 4

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import arrowmq
-from arrowmq.spark.starting import unhurried
+from arrowmq.spark.stream_start import unhurried
 
 CITIES = ("Berlin", "Lagos", "Lima", "Oslo", "Pune")
 STATES = ("created", "paid", "shipped")

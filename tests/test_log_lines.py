@@ -115,20 +115,20 @@ async def test_a_day_in_the_life_of_a_server_is_one_line_an_event(server: Server
     assert [masked(line) for line in server.lines] == [
         "INFO arrowmq.server settings without effect here: warmMapedFileEnable",
         "INFO arrowmq.namesrv.service broker registered name=broker-a id=0 address=… cluster=DefaultCluster topics=13",
-        "INFO arrowmq.broker.register registered with NameServer … as broker-a at …",
+        "INFO arrowmq.broker.registration registered with NameServer … as broker-a at …",
         "INFO arrowmq.metrics.page metrics at http://…/metrics",
-        "INFO arrowmq.broker.admin_topics topic created topic=orders readQueues=2 writeQueues=2 perm=6 by=…",
-        "INFO arrowmq.broker.clients producer joined group=shop client=… peer=… language=PYTHON members=1",
-        "INFO arrowmq.broker.groups group created group=billing reason=a consumer came with it",
-        "INFO arrowmq.broker.topics topic created topic=%RETRY%billing writeQueues=1 reason=it was used",
-        f"INFO arrowmq.broker.clients consumer joined {joined} members=1",
-        f"INFO arrowmq.broker.clients consumer left {joined} members=0 reason=it said goodbye",
-        "INFO arrowmq.broker.clients producer left group=shop client=… peer=… language=PYTHON members=0 "
+        "INFO arrowmq.broker.topics.admin topic created topic=orders readQueues=2 writeQueues=2 perm=6 by=…",
+        "INFO arrowmq.broker.clients.table producer joined group=shop client=… peer=… language=PYTHON members=1",
+        "INFO arrowmq.broker.groups.table group created group=billing reason=a consumer came with it",
+        "INFO arrowmq.broker.topics.table topic created topic=%RETRY%billing writeQueues=1 reason=it was used",
+        f"INFO arrowmq.broker.clients.table consumer joined {joined} members=1",
+        f"INFO arrowmq.broker.clients.table consumer left {joined} members=0 reason=it said goodbye",
+        "INFO arrowmq.broker.clients.table producer left group=shop client=… peer=… language=PYTHON members=0 "
         "reason=it said goodbye",
-        "INFO arrowmq.broker.groups group created group=doomed reason=a consumer came with it",
-        "INFO arrowmq.broker.topics topic created topic=%RETRY%doomed writeQueues=1 reason=it was used",
-        "INFO arrowmq.broker.clients consumer joined group=doomed client=… peer=… language=PYTHON members=1",
-        "INFO arrowmq.broker.clients consumer left group=doomed client=… peer=… language=PYTHON members=0 "
+        "INFO arrowmq.broker.groups.table group created group=doomed reason=a consumer came with it",
+        "INFO arrowmq.broker.topics.table topic created topic=%RETRY%doomed writeQueues=1 reason=it was used",
+        "INFO arrowmq.broker.clients.table consumer joined group=doomed client=… peer=… language=PYTHON members=1",
+        "INFO arrowmq.broker.clients.table consumer left group=doomed client=… peer=… language=PYTHON members=0 "
         "reason=its connection ended",
         "WARNING arrowmq.remoting.connection connection closed peer=… "
         "reason=a frame of 1195725856 bytes; allowed are 4 to 16777212",

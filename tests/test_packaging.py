@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.config import read_properties
 from arrowmq.store import StoreConfig
 

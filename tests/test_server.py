@@ -18,7 +18,7 @@ from arrowmq.remoting.server import ListenFailed
 from arrowmq.remoting.tls import client_tls
 from arrowmq.server import MAIN_PORT_ONLY, Node, build_node
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command, encode_frame
+from arrowmq.wire.frames import Command, encode_frame
 from certificates import self_signed
 
 LOCAL = {"bindAddress": "127.0.0.1", "brokerName": "broker-a", "mappedFileSizeCommitLog": "1048576"}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from arrowmq.broker.config import BrokerConfig
-from arrowmq.broker.refused_settings import REFUSED
+from arrowmq.broker.settings.config import BrokerConfig
+from arrowmq.broker.settings.refused import REFUSED
 from arrowmq.config import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from arrowmq.broker import config as broker_config
-from arrowmq.broker.refused_settings import REFUSED
+from arrowmq.broker.settings import config as broker_config
+from arrowmq.broker.settings.refused import REFUSED
 from arrowmq.config import ConfigError, camel_case
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.store import config as store_config

@@ -43,7 +43,7 @@ def main() -> int:
     spent_ms = import_ms()
     from arrowmq import native
 
-    is_native = native.is_native(native.load("arrowmq.client._flights"))
+    is_native = native.is_native(native.load("arrowmq.client.produce._pending_sends"))
     message = asyncio.run(round_trip())
     told = {"package": sys.argv[1], "import_ms": round(spent_ms, 1), "native": is_native, "beyond": sorted(beyond)}
     print(json.dumps({**told, "packages": len(installed - TOOLS), "sent_and_received": message}))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from arrowmq.broker import Broker, BrokerConfig
     from arrowmq.metrics.page import MetricsPage
     from arrowmq.namesrv.config import NamesrvConfig
-    from arrowmq.namesrv.node import NameServer
+    from arrowmq.namesrv.name_server import NameServer
     from arrowmq.store.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Node:
             await namesrv.stop()
 
     async def _start_namesrv(self, config: NamesrvConfig) -> None:
-        from arrowmq.namesrv.node import NameServer
+        from arrowmq.namesrv.name_server import NameServer
 
         namesrv = NameServer(config, self._clock, tls=self._tls, outgoing_tls=self._outgoing_tls)
         await namesrv.start()

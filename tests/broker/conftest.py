@@ -16,8 +16,8 @@ from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.server import RemotingServer
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
-from arrowmq.wire.record import Record, decode_records
+from arrowmq.wire.frames import Command
+from arrowmq.wire.records import Record, decode_records
 from waiting import until
 
 SMALL_FILES = {

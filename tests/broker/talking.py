@@ -8,7 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
-from arrowmq.wire.frame import FrameSplitter, encode_frame
+from arrowmq.wire.frames import FrameSplitter, encode_frame
 
 
 class Talk:

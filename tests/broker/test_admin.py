@@ -8,7 +8,7 @@ from arrowmq.remoting.handlers import Answer
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import ConsumeStats, TopicStatsTable
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 FIRST = MessageQueue("orders", "broker-a", 0)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from arrowmq.broker.timer import TimerMessages
-from arrowmq.broker.transaction import TransactionService
-from arrowmq.broker.transaction_check import TransactionChecks
+from arrowmq.broker.delayed.timer import TimerMessages
+from arrowmq.broker.transactions.checks import TransactionChecks
+from arrowmq.broker.transactions.service import TransactionService
 from arrowmq.clock import VirtualClock
 from arrowmq.wire.codes import RequestCode, ResponseCode
 

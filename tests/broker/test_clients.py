@@ -118,7 +118,7 @@ async def test_members_with_different_subscriptions_are_noticed_once_and_counted
 ) -> None:
     """Apache's broker loses messages in silence here."""
     first, second = node.connect(), node.connect()
-    with caplog.at_level(logging.WARNING, logger="arrowmq.broker.clients"):
+    with caplog.at_level(logging.WARNING, logger="arrowmq.broker.clients.table"):
         await first.heartbeat("c1", topics={"orders": "red"})
         await second.heartbeat("c2", topics={"orders": "blue"})
         for _ in range(3):

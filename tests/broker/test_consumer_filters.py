@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from arrowmq.broker.consumer_filters import ConsumerFilters
+from arrowmq.broker.groups.consumer_filters import ConsumerFilters
 from arrowmq.filter.bloom import bloom_positions, bloom_size, murmur3
 from arrowmq.wire.codes import RequestCode
 

@@ -27,8 +27,8 @@ import pytest
 from arrowmq.remoting.connection import Connection
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command, decode_frame
-from arrowmq.wire.record import decode_records
+from arrowmq.wire.frames import Command, decode_frame
+from arrowmq.wire.records import decode_records
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "wire"
 RECORDED_SETTINGS = {

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from arrowmq.broker.timer import TimerMessages
-from arrowmq.broker.timer_files import SLOTS, Slot, TimerWheel
-from arrowmq.broker.transaction import TransactionService
+from arrowmq.broker.delayed.timer import TimerMessages
+from arrowmq.broker.delayed.timer_files import SLOTS, Slot, TimerWheel
+from arrowmq.broker.transactions.service import TransactionService
 from arrowmq.distribution import Distribution
 from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from arrowmq.wire.ids import parse_offset_message_id
 
 COMMIT, ROLLBACK = 8, 12

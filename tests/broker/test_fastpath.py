@@ -14,11 +14,11 @@ from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.clock import SystemClock, VirtualClock
 from arrowmq.remoting.server import RemotingServer
-from arrowmq.store.cold import is_resident
+from arrowmq.store.read.cold import is_resident
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
-from arrowmq.wire.record import decode_records
+from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
+from arrowmq.wire.records import decode_records
 
 START_MS = 1_790_000_000_000
 SETTINGS = {
@@ -246,7 +246,7 @@ async def test_batches_go_the_short_way_while_the_files_of_queue_and_index_grow(
 
 
 def native_is_there() -> bool:
-    return native.is_native(native.load("arrowmq.broker._fastsend"))
+    return native.is_native(native.load("arrowmq.broker.fastpath._send"))
 
 
 async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_path: Path) -> None:

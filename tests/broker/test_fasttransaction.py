@@ -13,12 +13,12 @@ from talking import Talk, cut, files_of
 from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC
-from arrowmq.broker.transaction import TransactionService
-from arrowmq.broker.transaction_check import TransactionChecks
+from arrowmq.broker.transactions.checks import TransactionChecks
+from arrowmq.broker.transactions.service import TransactionService
 from arrowmq.clock import VirtualClock
 from arrowmq.remoting.server import RemotingServer
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from arrowmq.wire.ids import parse_offset_message_id
 
 START_MS = 1_790_000_000_000
@@ -190,7 +190,7 @@ def counts_of(broker: Broker) -> Any:
 
 
 def native_is_there() -> bool:
-    return native.is_native(native.load("arrowmq.broker._fasttransaction"))
+    return native.is_native(native.load("arrowmq.broker.fastpath._transaction"))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from arrowmq.broker.flow import FlowControl, private_memory_bytes
-from arrowmq.broker.message_types import message_type
-from arrowmq.broker.offset_set import OffsetSet
+from arrowmq.broker.send.flow import FlowControl, private_memory_bytes
+from arrowmq.broker.send.message_types import message_type
+from arrowmq.broker.transactions.offset_set import OffsetSet
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.codes import RequestCode, ResponseCode
 
@@ -58,7 +58,7 @@ async def test_a_store_that_cannot_write_is_the_reason(node: Any, monkeypatch: p
 async def test_the_log_says_once_that_a_full_disk_refuses_and_once_that_it_is_over(
     node: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "arrowmq.broker.flow")
+    caplog.set_level(logging.INFO, "arrowmq.broker.send.flow")
     monkeypatch.setattr(node.broker.store.retention, "disk_full_reason", "the disk is 91 % full")
     for _ in range(3):
         await node.client.send("orders")
@@ -74,7 +74,7 @@ async def test_the_log_says_once_that_a_full_disk_refuses_and_once_that_it_is_ov
 async def test_a_rate_that_is_reached_every_second_is_said_once_a_minute(
     make_node: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "arrowmq.broker.flow")
+    caplog.set_level(logging.INFO, "arrowmq.broker.send.flow")
     node = await make_node(maxSendsPerSecond="1")
     for _ in range(5):
         for _ in range(3):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arrowmq.broker.memory_limit import allowed_bytes, group_limit_bytes
+from arrowmq.broker.runtime.memory_limit import allowed_bytes, group_limit_bytes
 
 MIB = 1 << 20
 

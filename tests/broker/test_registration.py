@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arrowmq.namesrv.config import NamesrvConfig
-from arrowmq.namesrv.node import NameServer
+from arrowmq.namesrv.name_server import NameServer
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
 
@@ -24,7 +24,7 @@ async def name_server(folder: Path, port: int = 0) -> NameServer:
 
 
 async def route(node: Any, server: NameServer, topic: str) -> dict[str, Any] | None:
-    from arrowmq.wire.frame import Command
+    from arrowmq.wire.frames import Command
 
     command = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
     answer = await node.client.remoting.invoke(f"127.0.0.1:{server.port}", command, 5)
@@ -111,7 +111,7 @@ async def test_a_broker_without_write_permission_shows_that_in_its_routes(
 
 
 async def test_order_topics_follow_the_list_that_name_servers_keep(make_node: Any, servers: list[NameServer]) -> None:
-    from arrowmq.wire.frame import Command
+    from arrowmq.wire.frames import Command
 
     node = await make_node(namesrvAddr=f"127.0.0.1:{servers[0].port}")
     await node.client.send("orders")

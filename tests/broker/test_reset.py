@@ -11,8 +11,8 @@ from arrowmq.remoting.handlers import Answer
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import GetConsumerStatusBody, ResetOffsetBody
 from arrowmq.wire.codes import LanguageCode, RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.frames import Command
+from arrowmq.wire.message_queue import MessageQueue
 
 
 async def ten_messages(node: Any) -> None:

@@ -9,8 +9,8 @@ import pytest
 from arrowmq.broker.names import SCHEDULE_TOPIC
 from arrowmq.broker.retry import group_of_retry_topic
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
-from arrowmq.wire.record import Record
+from arrowmq.wire.frames import Command
+from arrowmq.wire.records import Record
 
 DELAYS_S = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from arrowmq.broker.delayed.delay_levels import DelayLevels
 from arrowmq.broker.names import SCHEDULE_TOPIC
-from arrowmq.broker.schedule import DelayLevels
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import Record
+from arrowmq.wire.records import Record
 
 
 def delay(level: object) -> str:

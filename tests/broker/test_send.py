@@ -78,7 +78,7 @@ async def test_a_negative_queue_id_lets_the_broker_choose(node: Any) -> None:
 
 
 async def test_a_oneway_send_is_stored_and_not_answered(node: Any) -> None:
-    from arrowmq.wire.frame import Command
+    from arrowmq.wire.frames import Command
 
     header = {"producerGroup": "P", "topic": "orders", "queueId": "0", "bornTimestamp": "1"}
     await node.client.remoting.invoke_oneway(

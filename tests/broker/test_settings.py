@@ -10,7 +10,7 @@ import pytest
 
 from arrowmq.broker import BrokerConfig
 from arrowmq.broker.background import Background
-from arrowmq.broker.config import apache_key, resolve_address
+from arrowmq.broker.settings.config import apache_key, resolve_address
 from arrowmq.clock import VirtualClock
 from arrowmq.config import ConfigError
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from arrowmq.broker.assignment import allocate, allocate_for_pop
+from arrowmq.broker.groups.assignment import allocate, allocate_for_pop
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(8)]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from arrowmq.broker.delayed.timer import TimerMessages, slot_time
+from arrowmq.broker.delayed.timer_files import NORMAL, NOWHERE, Slot, TimerLog, TimerWheel, Unit
 from arrowmq.broker.names import TIMER_TOPIC
-from arrowmq.broker.timer import TimerMessages, slot_time
-from arrowmq.broker.timer_files import NORMAL, NOWHERE, Slot, TimerLog, TimerWheel, Unit
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.ids import parse_recall_handle
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from arrowmq.broker.transaction import TransactionService
-from arrowmq.broker.transaction_check import TransactionChecks
+from arrowmq.broker.transactions.checks import TransactionChecks
+from arrowmq.broker.transactions.service import TransactionService
 from arrowmq.store import PutStatus
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from arrowmq.wire.headers import CheckTransactionState, decode_header
 from arrowmq.wire.ids import parse_offset_message_id
-from arrowmq.wire.record import Record, decode_record
+from arrowmq.wire.records import Record, decode_record
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 TRANSACTION = "TRAN_MSG\x01true\x02PGROUP\x01P\x02"
@@ -458,7 +458,7 @@ async def test_a_round_asks_about_so_many_and_the_next_about_the_others(
     node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch with very many open transactions holds nobody up: it is asked about bit by bit, the oldest first."""
-    monkeypatch.setattr("arrowmq.broker.transaction_check.CHECKS_A_ROUND", 10)
+    monkeypatch.setattr("arrowmq.broker.transactions.checks.CHECKS_A_ROUND", 10)
     producer = Producer(node, COMMIT)
     await producer.register()
     halves = [await begin(node, f"{number}".encode()) for number in range(25)]

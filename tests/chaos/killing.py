@@ -21,8 +21,8 @@ from arrowmq.client.errors import ArrowMQError
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
-from arrowmq.wire.record import Record, decode_records
+from arrowmq.wire.frames import Command
+from arrowmq.wire.records import Record, decode_records
 from waiting import pause
 
 FIRST_SEED = int(os.environ.get("ARROWMQ_SEED", "1"))

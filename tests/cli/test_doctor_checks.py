@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from arrowmq.cli.doctor import examine
-from arrowmq.cli.doctor_facts import (
+from arrowmq.cli.doctor.command import examine
+from arrowmq.cli.doctor.facts import (
     BrokerFacts,
     Facts,
     Finding,
@@ -17,7 +17,7 @@ from arrowmq.cli.doctor_facts import (
     TopicFacts,
 )
 from arrowmq.wire.bodies import OffsetWrapper, TopicOffset, TopicRouteData
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 

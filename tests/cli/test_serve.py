@@ -20,7 +20,7 @@ from oracle.ports import free_port
 
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 
 START_TIMEOUT_S = 60.0
 COMMAND = [sys.executable, "-c", "from arrowmq.cli import main; main()"]
@@ -193,7 +193,7 @@ def test_help_lists_the_commands_without_loading_them() -> None:
 def test_a_server_loads_no_tools() -> None:
     """Starting is fast because nothing is imported that a server does not use."""
     check = (
-        "import sys, arrowmq.cli.serve, arrowmq.cli.running, arrowmq.namesrv.node, arrowmq.broker;"
+        "import sys, arrowmq.cli.serve.command, arrowmq.cli.serve.running, arrowmq.namesrv.name_server, arrowmq.broker;"
         "print([m for m in ('rich', 'lark', 'prometheus_client', 'pyarrow', 'pyspark') if m in sys.modules])"
     )
     output = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arrowmq.cli.spark_run import NOISE, sentence
+from arrowmq.cli.pipeline.spark_run import NOISE, sentence
 
 IN_A_TASK = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when it performs x: Traceback
   File "stream.py", line 77, in prepareForTriggerAvailableNow

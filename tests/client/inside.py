@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import arrowmq
-from arrowmq.client.faults import FaultTable
+from arrowmq.client.produce.faults import FaultTable
+from arrowmq.client.produce.transactions import Decisions
 from arrowmq.client.session import Session
-from arrowmq.client.transactions import Decisions
 
 
 class UnderWay(NamedTuple):

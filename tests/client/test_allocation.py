@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arrowmq.client.allocation import (
+from arrowmq.client.consume.allocation import (
     Averagely,
     AveragelyByCircle,
     ByConfig,
@@ -16,7 +16,7 @@ from arrowmq.client.allocation import (
     Strategy,
     allocate,
 )
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 #  What the strategies of the Java client 5.5.0 gave for these numbers of queues and members: by member, the positions
 #  of its queues in the sorted list.

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import arrowmq
-from arrowmq.client.arrow import SCHEMA, from_chunk, from_rows, record_batch
-from arrowmq.client.chunks import Chunk
+from arrowmq.client.consume.arrow import SCHEMA, from_chunk, from_rows, record_batch
+from arrowmq.client.consume.pulled_body import Chunk
 from arrowmq.client.message import ReceivedMessage
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import Record, decode_records, encode_record
+from arrowmq.wire.records import Record, decode_records, encode_record
 
 WORD = st.text(
     st.characters(exclude_characters="\x01\x02 \x00", exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=9

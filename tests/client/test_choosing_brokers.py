@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from arrowmq.client.faults import FaultTable, choose_queue, skipped_for_ms
+from arrowmq.client.produce.faults import FaultTable, choose_queue, skipped_for_ms
+from arrowmq.client.produce.selectors import hash_index
 from arrowmq.client.routes import Route
-from arrowmq.client.selectors import hash_index
 from arrowmq.clock import VirtualClock
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import TopicRouteData
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("t", broker, n) for broker in ("a", "b") for n in range(2)]
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 import arrowmq
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 from waiting import until
 
 

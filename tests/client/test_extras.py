@@ -16,7 +16,7 @@ import pytest
 import arrowmq
 from arrowmq.client.credentials import Credentials
 from arrowmq.client.names import Namespace
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 
 
 async def test_every_broadcasting_member_gets_everything_and_remembers_where_it_was(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from arrowmq.client.errors import SendTimedOut
-from arrowmq.client.in_flight import InFlight
+from arrowmq.client.produce.send_budget import InFlight
 
 
 async def test_who_comes_over_the_bound_waits_for_a_turn() -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arrowmq.client.process_queue import ProcessQueue
-from arrowmq.wire.message import MessageQueue
+from arrowmq.client.consume.process_queue import ProcessQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ async def test_a_broker_can_ask_a_member_to_consume_one_message(cluster: str, to
 
 
 async def test_the_trace_context_of_a_message_is_current_in_its_handler(cluster: str, topic: str, group: str) -> None:
-    from arrowmq.client import tracing
+    from arrowmq.client import trace_context as tracing
 
     seen: list[tracing.TraceParent | None] = []
 

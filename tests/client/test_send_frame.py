@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arrowmq import native
-from arrowmq.client import _flights_plain
 from arrowmq.client.errors import ArrowMQError
-from arrowmq.client.faults import FaultTable
-from arrowmq.client.outgoing import Message, Packing, message_properties, pack
-from arrowmq.client.send_frame import FrameStarts
-from arrowmq.client.sending import Sender
+from arrowmq.client.produce import _pending_sends_plain as _flights_plain
+from arrowmq.client.produce.faults import FaultTable
+from arrowmq.client.produce.outgoing import Message, Packing, message_properties, pack
+from arrowmq.client.produce.send_frame import FrameStarts
+from arrowmq.client.produce.sending import Sender
 from arrowmq.clock import VirtualClock
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command, FrameError, decode_frame, encode_frame
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.frames import Command, FrameError, decode_frame, encode_frame
+from arrowmq.wire.message_queue import MessageQueue
 from arrowmq.wire.properties import encode_properties
 
 TWINS = [_flights_plain]
-if native.is_native(native.load("arrowmq.client._flights")):
-    TWINS.append(native.load("arrowmq.client._flights"))  # type: ignore[arg-type]
+if native.is_native(native.load("arrowmq.client.produce._pending_sends")):
+    TWINS.append(native.load("arrowmq.client.produce._pending_sends"))  # type: ignore[arg-type]
 WORD = st.text(st.characters(exclude_characters="\x01\x02 |\x00", exclude_categories=("Cs",)), min_size=1, max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 QUEUE = MessageQueue("topic", "broker-a", 3)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import arrowmq
-from arrowmq.client.selectors import at_random, by_hash
+from arrowmq.client.produce.selectors import at_random, by_hash
 from arrowmq.wire.ids import RecallHandle
 
 
@@ -269,7 +269,7 @@ async def test_a_timer_message_can_be_recalled(cluster: str, topic: str, group: 
 
 
 async def test_hooks_see_every_send_and_may_refuse_it(cluster: str, topic: str) -> None:
-    from arrowmq.client.outgoing import Packed
+    from arrowmq.client.produce.outgoing import Packed
 
     seen: list[object] = []
 

@@ -11,7 +11,7 @@ from inside import NOTHING, faults_of, session_of, under_way
 
 import arrowmq
 from arrowmq.testing import BrokerThread
-from arrowmq.wire.frame import SERIALIZE_JSON, FrameSplitter, encode_frame
+from arrowmq.wire.frames import SERIALIZE_JSON, FrameSplitter, encode_frame
 
 
 class Counted(arrowmq.Producer):

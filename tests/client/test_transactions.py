@@ -8,7 +8,7 @@ import pytest
 from inside import decisions_of
 
 import arrowmq
-from arrowmq.client.transactions import Decisions
+from arrowmq.client.produce.transactions import Decisions
 
 
 async def test_a_message_is_seen_only_after_its_transaction(cluster: str, topic: str, group: str) -> None:

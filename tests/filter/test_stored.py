@@ -7,7 +7,7 @@ import pytest
 from arrowmq.filter import SqlFilter
 from arrowmq.filter.stored import stored_properties
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import MAGIC_V1, MAGIC_V2, Record, encode_record
+from arrowmq.wire.records import MAGIC_V1, MAGIC_V2, Record, encode_record
 
 V4, V6 = (b"\x7f\x00\x00\x01", 10911), (b"\x00" * 15 + b"\x01", 10911)
 

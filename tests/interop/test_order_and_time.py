@@ -19,7 +19,7 @@ from oracle.raw import Asking
 from oracle.scene import SOAK, Record, Scene
 from oracle.target import CONFIG, Target
 
-from arrowmq.wire.record import Record as Stored
+from arrowmq.wire.records import Record as Stored
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -18,7 +18,7 @@ from oracle.scene import Scene
 from oracle.target import Target
 
 from arrowmq.spark import pipelines, session
-from arrowmq.spark.starting import unhurried
+from arrowmq.spark.stream_start import unhurried
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 ROWS = 3000

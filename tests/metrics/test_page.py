@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from arrowmq.metrics.words import labels_of, version_name
+from arrowmq.metrics.label_values import labels_of, version_name
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.server import Node, build_node
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 
 SETTINGS = {
     "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "brokerName": "broker-a", "metricsExporterType": "PROM",

@@ -25,10 +25,10 @@ import pytest
 
 from arrowmq.clock import VirtualClock
 from arrowmq.namesrv.config import NamesrvConfig
-from arrowmq.namesrv.node import NameServer
+from arrowmq.namesrv.name_server import NameServer
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, request_name
-from arrowmq.wire.frame import Command, FrameSplitter, decode_frame
+from arrowmq.wire.frames import Command, FrameSplitter, decode_frame
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "wire"
 

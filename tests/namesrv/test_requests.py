@@ -15,7 +15,7 @@ from arrowmq.clock import VirtualClock
 from arrowmq.config import ConfigError
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.kvconfig import KvConfig
-from arrowmq.namesrv.node import NameServer
+from arrowmq.namesrv.name_server import NameServer
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import Call, HandlerTable
 from arrowmq.remoting.server import RemotingServer
@@ -23,7 +23,7 @@ from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, TopicRouteData
 from arrowmq.wire.checksum import crc32
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from waiting import until
 
 Ask = Callable[..., Awaitable[Command]]

@@ -13,7 +13,7 @@ from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.endpoint import Limits
 from arrowmq.remoting.handlers import LATER, Answer, Call, handles
 from arrowmq.remoting.outbox import HAND_OVER_BYTES
-from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from waiting import until
 
 ECHO, HOLD, LARGE = 10, 11, 12

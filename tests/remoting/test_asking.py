@@ -14,7 +14,7 @@ from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.deadlines import Deadlines
 from arrowmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from arrowmq.remoting.handlers import LATER, Answer, Call, handles
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from waiting import until
 
 ECHO, HOLD, CALL_BACK = 10, 11, 12

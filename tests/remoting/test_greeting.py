@@ -19,7 +19,7 @@ from arrowmq.remoting.greeting import V2_START, may_be_proxy, read_proxy
 from arrowmq.remoting.handlers import Answer, Call, handles
 from arrowmq.remoting.tls import client_tls, server_tls
 from arrowmq.wire.errors import FrameError
-from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from certificates import self_signed
 
 WHO = 10

@@ -7,7 +7,7 @@ from typing import Any
 
 from arrowmq.remoting.handlers import Answer, Call, handles
 from arrowmq.remoting.large_buffers import KEPT_BYTES, START_BYTES, LargeBuffers
-from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 
 ECHO = 7001
 BODY_BYTES = 700_000  # more than is read at once

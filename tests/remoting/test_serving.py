@@ -12,7 +12,7 @@ import pytest
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import LATER, Answer, Call, HandlerTable, Refused, handles
 from arrowmq.wire.codes import CURRENT_VERSION, RequestCode, ResponseCode
-from arrowmq.wire.frame import SERIALIZE_ROCKETMQ, Command, FrameSplitter, encode_frame
+from arrowmq.wire.frames import SERIALIZE_ROCKETMQ, Command, FrameSplitter, encode_frame
 from arrowmq.wire.headers.declare import Header
 from waiting import until
 

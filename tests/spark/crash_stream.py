@@ -15,12 +15,12 @@ from failpoints import CrashingSource, Plan
 
 from arrowmq.spark import session
 from arrowmq.spark.cluster import Cluster, Connection
-from arrowmq.spark.pull import Subscription, read_range
-from arrowmq.spark.ranges import OffsetRange
-from arrowmq.spark.send import Outgoing, Sender
+from arrowmq.spark.sink.send import Outgoing, Sender
+from arrowmq.spark.source.pull import Subscription, read_range
+from arrowmq.spark.source.ranges import OffsetRange
 from arrowmq.wire.ids import UniqueIds
-from arrowmq.wire.message import MessageQueue
-from arrowmq.wire.record import decode_records
+from arrowmq.wire.message_queue import MessageQueue
+from arrowmq.wire.records import decode_records
 
 BATCH_ROWS = 20
 

@@ -32,14 +32,14 @@ from pyspark.sql.datasource import WriterCommitMessage as Message
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from arrowmq.spark.batch_book import BatchBook, Entry
-from arrowmq.spark.exchange import Run, read_answers
-from arrowmq.spark.link import Link
-from arrowmq.spark.sink import SinkOptions, StreamWriter
-from arrowmq.spark.source import ArrowmqSource
-from arrowmq.spark.source_options import SourceOptions
-from arrowmq.spark.stream import StreamReader
-from arrowmq.wire.frame import Command
+from arrowmq.spark.blocking_link import Link
+from arrowmq.spark.sink.batch_decisions import BatchBook, Entry
+from arrowmq.spark.sink.exchange import Run, read_answers
+from arrowmq.spark.sink.writer import SinkOptions, StreamWriter
+from arrowmq.spark.source.data_source import ArrowmqSource
+from arrowmq.spark.source.options import SourceOptions
+from arrowmq.spark.source.stream import StreamReader
+from arrowmq.wire.frames import Command
 
 WORKER, JAVA, BROKER, COMMIT_LOG = "worker", "java", "broker", "commit-log"
 SOURCE_POINTS = ("source.latest", "source.plan", "source.commit", "source.pull", "source.batch")

@@ -32,12 +32,12 @@ from live import Server  # noqa: E402
 import arrowmq  # noqa: E402
 from arrowmq.spark.cluster import Cluster, Connection  # noqa: E402
 from arrowmq.spark.pipelines.project import CATALOG  # noqa: E402
-from arrowmq.spark.pull import Subscription, read_range  # noqa: E402
-from arrowmq.spark.ranges import OffsetRange  # noqa: E402
-from arrowmq.spark.send import Outgoing, Sender  # noqa: E402
+from arrowmq.spark.sink.send import Outgoing, Sender  # noqa: E402
+from arrowmq.spark.source.pull import Subscription, read_range  # noqa: E402
+from arrowmq.spark.source.ranges import OffsetRange  # noqa: E402
 from arrowmq.wire.ids import UniqueIds  # noqa: E402
-from arrowmq.wire.message import MessageQueue  # noqa: E402
-from arrowmq.wire.record import Record, decode_records  # noqa: E402
+from arrowmq.wire.message_queue import MessageQueue  # noqa: E402
+from arrowmq.wire.records import Record, decode_records  # noqa: E402
 
 # Half messages of a killed run are asked about soon, so that a late answer would show.
 SETTINGS = ("transactionTimeOut=1000", "transactionCheckInterval=1000")

@@ -14,13 +14,13 @@ from live import Server
 from test_pipelines import count, kill_letters
 from test_source import connect, fill, run_stream, source
 
-from arrowmq.cli.pipeline import pipeline_group
+from arrowmq.cli.pipeline.command import pipeline_group
 from arrowmq.spark import pipelines
 from arrowmq.spark.options import OptionError
-from arrowmq.spark.ranges import Bounds, stream_starts
-from arrowmq.spark.send import Outgoing, Sender
-from arrowmq.spark.starting import unhurried
-from arrowmq.wire.message import MessageQueue
+from arrowmq.spark.sink.send import Outgoing, Sender
+from arrowmq.spark.source.ranges import Bounds, stream_starts
+from arrowmq.spark.stream_start import unhurried
+from arrowmq.wire.message_queue import MessageQueue
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_topic_that_was_made_anew_ends_its_stream_in_every_trigger(
 ) -> None:
     """The checkpoint is further than the topic: with AvailableNow, too, that is lost data and not an idle stream."""
     from arrowmq.wire.codes import RequestCode
-    from arrowmq.wire.frame import Command
+    from arrowmq.wire.frames import Command
 
     fill(server, "Anew", 40)
     options = {"topic": "Anew", "startingOffsets": "earliest"}

@@ -8,11 +8,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arrowmq.spark.batches import BatchBuilder
 from arrowmq.spark.schema import MESSAGE_SCHEMA, arrow_schema, message_schema
+from arrowmq.spark.source.batches import BatchBuilder
 from arrowmq.wire.compression import CompressionType, compress
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import Record, decode_records, encode_record
+from arrowmq.wire.records import Record, decode_records, encode_record
 
 SCHEMA = arrow_schema(MESSAGE_SCHEMA)
 text = st.text(st.characters(exclude_characters="\x00\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=12)

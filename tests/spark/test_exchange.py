@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrowmq import native
-from arrowmq.spark import _exchange_plain as plain
+from arrowmq.spark.blocking_link import RUN_WINDOW, Link, LinkLost
 from arrowmq.spark.cluster import Cluster, Connection, Refusal
-from arrowmq.spark.exchange import DONE, FIRST_OPAQUE, Run, end_frames, read_answers
-from arrowmq.spark.link import RUN_WINDOW, Link, LinkLost
-from arrowmq.spark.send import Outgoing, Sender
+from arrowmq.spark.sink import _exchange_plain as plain
+from arrowmq.spark.sink.exchange import DONE, FIRST_OPAQUE, Run, end_frames, read_answers
+from arrowmq.spark.sink.send import Outgoing, Sender
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from arrowmq.wire.ids import offset_message_id
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 offsets = st.integers(0, 2**62)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=20)
@@ -100,8 +100,8 @@ def test_a_damaged_answer_is_never_read_as_another_place(seed: int) -> None:
 
 
 def test_the_native_form_is_there_where_the_others_are() -> None:
-    from arrowmq.spark import exchange
-    from arrowmq.wire import frame
+    from arrowmq.spark.sink import exchange
+    from arrowmq.wire import frames as frame
 
     assert native.is_native(frame._frames) == native.is_native(exchange._exchange)
 

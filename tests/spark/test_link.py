@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from arrowmq.spark.link import BUFFER_BYTES, Link, LinkLost
+from arrowmq.spark.blocking_link import BUFFER_BYTES, Link, LinkLost
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command, FrameSplitter, encode_frame
+from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 
 Talk = Callable[[socket.socket, list[Command]], None]
 

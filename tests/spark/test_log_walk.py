@@ -12,10 +12,10 @@ from conftest import Golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arrowmq.spark.log_walk import Damage, find_record, walk
 from arrowmq.spark.schema import message_schema
-from arrowmq.spark.store_scan import MOST_SAID, ScanOptions, StoreReader
-from arrowmq.wire.record import Record, encode_record, record_bounds
+from arrowmq.spark.store.log_walk import Damage, find_record, walk
+from arrowmq.spark.store.scan import MOST_SAID, ScanOptions, StoreReader
+from arrowmq.wire.records import Record, encode_record, record_bounds
 
 PATH = "commitlog/0"
 
@@ -50,7 +50,7 @@ def segment(count: int, seed: int = 1, base: int = 0) -> tuple[bytes, list[int]]
 
 @pytest.mark.parametrize("variant", ["store-clean", "plain", "torn", "torn-properties", "bad-crc"])
 def test_a_walk_finds_what_the_apache_broker_finds(golden: Golden, variant: str) -> None:
-    from arrowmq.spark.store_files import StoreDirectory, map_segment
+    from arrowmq.spark.store.files import StoreDirectory, map_segment
 
     store = StoreDirectory(golden.store(variant)[0])
     expected = [message["commitLogOffset"] for message in golden.store(variant)[1]["messages"]]
@@ -113,7 +113,7 @@ def test_a_record_that_is_being_written_is_the_end_and_no_damage() -> None:
 
 
 def test_names_of_damage_say_where_and_why(tmp_path: Path, golden: Golden) -> None:
-    from arrowmq.spark.store_scan import StoreSource
+    from arrowmq.spark.store.scan import StoreSource
 
     source = StoreSource({"path": str(golden.store("bad-crc")[0]), "table": "damage"})
     rows: list[dict[str, Any]] = []
@@ -130,12 +130,12 @@ def test_names_of_damage_say_where_and_why(tmp_path: Path, golden: Golden) -> No
 @given(st.integers(0, 2**32), st.integers(0, 9000), st.binary(max_size=30), st.integers(0, 9000), st.integers(0, 3))
 def test_both_twins_trust_the_same_records(seed: int, at: int, noise: bytes, stop: int, base: int) -> None:
     from arrowmq import native
-    from arrowmq.spark import _soundness_plain as plain
+    from arrowmq.spark.store import _soundness_plain as plain
 
     data, _ = segment(20, seed)
     spoilt = bytearray(data)
     spoilt[at : at + len(noise)] = noise
-    twin = native.load("arrowmq.spark._soundness")
+    twin = native.load("arrowmq.spark.store._soundness")
     for start in (0, at % len(data)):
         assert plain.sound_run(bytes(spoilt), start, stop, base) == twin.sound_run(bytes(spoilt), start, stop, base)
 

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from arrowmq.spark.options import OptionError, Options
-from arrowmq.spark.ranges import EARLIEST, LATEST
-from arrowmq.spark.sink import SinkOptions
-from arrowmq.spark.source_options import SourceOptions
+from arrowmq.spark.sink.writer import SinkOptions
+from arrowmq.spark.source.options import SourceOptions
+from arrowmq.spark.source.ranges import EARLIEST, LATEST
 
 NAMESRV = {"namesrv": "127.0.0.1:9876"}
 

@@ -13,11 +13,11 @@ from conftest import Golden
 from live import Server
 from test_source import connect, fill
 
-from arrowmq.cli.pipeline import pipeline_group
+from arrowmq.cli.pipeline.command import pipeline_group
 from arrowmq.spark import pipelines
 from arrowmq.spark.pipelines.files import Folder
-from arrowmq.spark.send import Outgoing, Sender
-from arrowmq.wire.message import MessageQueue
+from arrowmq.spark.sink.send import Outgoing, Sender
+from arrowmq.wire.message_queue import MessageQueue
 
 
 def count(spark: Any, server: Server, topic: str) -> list[Any]:

@@ -9,11 +9,11 @@ import pytest
 from live import Server
 from test_source import connect, fill
 
-from arrowmq.spark.link import Link, LinkLost
-from arrowmq.spark.pull import DataLost, Subscription, read_range
-from arrowmq.spark.ranges import OffsetRange
-from arrowmq.wire.message import MessageQueue
-from arrowmq.wire.record import decode_records
+from arrowmq.spark.blocking_link import Link, LinkLost
+from arrowmq.spark.source.pull import DataLost, Subscription, read_range
+from arrowmq.spark.source.ranges import OffsetRange
+from arrowmq.wire.message_queue import MessageQueue
+from arrowmq.wire.records import decode_records
 
 
 def offsets(server: Server, topic: str, start: int, end: int, **subscription: object) -> list[int]:

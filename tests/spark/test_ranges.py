@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrowmq.spark.options import OptionError, Options
-from arrowmq.spark.ranges import (
+from arrowmq.spark.source.ranges import (
     Bounds,
     OffsetRange,
     admit,
@@ -20,7 +20,7 @@ from arrowmq.spark.ranges import (
     split_ranges,
     starting_position,
 )
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 queues = st.builds(MessageQueue, st.sampled_from(["t", "u"]), st.sampled_from(["a", "b:c"]), st.integers(0, 9))
 backlogs = st.dictionaries(queues, st.tuples(st.integers(0, 10**12), st.integers(0, 10**7)), min_size=1, max_size=20)

@@ -11,16 +11,16 @@ import pytest
 from live import Server, wait_for
 from pyspark.sql.types import StringType, StructField, StructType
 
-from arrowmq.spark.batch_book import BEGUN, DONE, BatchBook, Entry
 from arrowmq.spark.cluster import Cluster, Connection, Refusal
 from arrowmq.spark.options import OptionError
-from arrowmq.spark.send import Halves, Outgoing, Sender, may_leave
-from arrowmq.spark.sink import SinkOptions
-from arrowmq.spark.starting import unhurried
-from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
+from arrowmq.spark.sink.batch_decisions import BEGUN, DONE, BatchBook, Entry
+from arrowmq.spark.sink.send import Halves, Outgoing, Sender, may_leave
+from arrowmq.spark.sink.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
+from arrowmq.spark.sink.writer import SinkOptions
+from arrowmq.spark.stream_start import unhurried
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.frames import Command
+from arrowmq.wire.message_queue import MessageQueue
 
 GROUP = "sink-tests"
 
@@ -148,9 +148,9 @@ def send_halves(cluster: Cluster, topic: str, query: str, batch: int, bodies: li
 
 
 def visible(cluster: Cluster, topic: str) -> Counter[str]:
-    from arrowmq.spark.pull import Subscription, read_range
-    from arrowmq.spark.ranges import OffsetRange
-    from arrowmq.wire.record import decode_records
+    from arrowmq.spark.source.pull import Subscription, read_range
+    from arrowmq.spark.source.ranges import OffsetRange
+    from arrowmq.wire.records import decode_records
 
     found: Counter[str] = Counter()
     route = cluster.route(topic)
@@ -244,7 +244,7 @@ def test_a_missing_book_stops_the_stream_instead_of_risking_duplicates(server: S
 
 
 def test_a_book_entry_larger_than_a_message_is_kept_whole(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arrowmq.spark.batch_book.PART_BYTES", 200)
+    monkeypatch.setattr("arrowmq.spark.sink.batch_decisions.PART_BYTES", 200)
     cluster = connect(server)
     places = [(number * 7 % 1000, number * number) for number in range(500)]
     entry = Entry("large", 3, BEGUN, Halves({"broker-a": places}, {"t"}), {MessageQueue("t", "broker-a", 1): 9})

@@ -12,9 +12,9 @@ import pytest
 from live import Server, wait_for
 
 from arrowmq.spark.cluster import Cluster, Connection
-from arrowmq.spark.send import Outgoing, Sender
-from arrowmq.spark.starting import unhurried
-from arrowmq.wire.message import MessageQueue
+from arrowmq.spark.sink.send import Outgoing, Sender
+from arrowmq.spark.stream_start import unhurried
+from arrowmq.wire.message_queue import MessageQueue
 
 
 def connect(server: Server) -> Cluster:
@@ -162,7 +162,7 @@ def test_a_stream_reads_everything_once_over_triggers_and_restarts(spark: Any, s
 def committed(server: Server, group: str, topic: str) -> dict[int, int]:
     """What the broker has stored as the group's progress."""
     from arrowmq.wire.codes import RequestCode
-    from arrowmq.wire.frame import Command
+    from arrowmq.wire.frames import Command
 
     cluster = connect(server)
     route = cluster.route(topic)
@@ -188,7 +188,7 @@ def test_a_byte_limit_makes_small_batches(spark: Any, server: Server, tmp_path: 
 
 def test_new_queues_are_read_from_their_beginning(spark: Any, server: Server, tmp_path: Path) -> None:
     from arrowmq.wire.codes import RequestCode
-    from arrowmq.wire.frame import Command
+    from arrowmq.wire.frames import Command
 
     fill(server, "StreamedGrowing", 20)
     options = {"topic": "StreamedGrowing", "startingOffsets": "earliest"}

@@ -13,9 +13,9 @@ from conftest import Golden
 from live import Server
 from test_source import connect, fill, source
 
-from arrowmq.spark.send import Outgoing, Sender
-from arrowmq.spark.store_files import StoreDirectory
-from arrowmq.wire.message import MessageQueue
+from arrowmq.spark.sink.send import Outgoing, Sender
+from arrowmq.spark.store.files import StoreDirectory
+from arrowmq.wire.message_queue import MessageQueue
 
 SAME = ["topic", "queueId", "queueOffset", "commitLogOffset", "msgId", "offsetMsgId", "flag", "sysFlag", "bornHost"]
 SAME += ["storeHost", "reconsumeTimes", "storeSize"]

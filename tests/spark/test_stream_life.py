@@ -11,11 +11,11 @@ import pytest
 from live import Server, wait_for
 from test_source import connect, fill, run_stream, source
 
-from arrowmq.spark.send import Outgoing, Sender
-from arrowmq.spark.starting import unhurried
+from arrowmq.spark.sink.send import Outgoing, Sender
+from arrowmq.spark.stream_start import unhurried
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.frames import Command
+from arrowmq.wire.message_queue import MessageQueue
 
 SMALL_SEGMENTS = ("mappedFileSizeCommitLog=65536", "fileReservedTime=0", "deleteCommitLogFilesInterval=1")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from writing import SMALL, abandon, bodies, numbered, opened
 
-from arrowmq.store.commitlog import CommitLog
 from arrowmq.store.config import SYNC_FLUSH
 from arrowmq.store.disk import Disk
+from arrowmq.store.log.commitlog import CommitLog
 
 WRITER = """
 import asyncio, sys

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from writing import SMALL, message, numbered, opened
 
 from arrowmq.store import MessageStore, StoreConfig
-from arrowmq.store import _walk_plain as plain
-from arrowmq.wire.record import decode_records
+from arrowmq.store.log import _walk_plain as plain
+from arrowmq.wire.records import decode_records
 
 COUNT = 130
 CHECKED = replace(SMALL, enabled_append_prop_crc=True)
@@ -167,7 +167,7 @@ def test_with_the_record_checksum_no_damaged_byte_of_a_record_passes(tmp_path: P
 
 def walk() -> Any:
     try:
-        return importlib.import_module("arrowmq.store._walk_native")
+        return importlib.import_module("arrowmq.store.log._walk_native")
     except ModuleNotFoundError:
         return plain
 

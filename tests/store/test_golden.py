@@ -12,7 +12,7 @@ import golden_stores as golden
 import pytest
 
 from arrowmq.store import Boundary, GetStatus, MessageStore
-from arrowmq.wire.record import Record
+from arrowmq.wire.records import Record
 
 VARIANTS = ("store-clean", *golden.CRASHED)
 

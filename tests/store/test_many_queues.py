@@ -12,10 +12,10 @@ from disks import FullDisk
 from writing import SMALL, bodies, message, opened
 
 from arrowmq.store import StoreConfig
-from arrowmq.store.cold import ColdReader
-from arrowmq.store.consumequeue import PAGE_BYTES
 from arrowmq.store.disk import Disk
-from arrowmq.store.mapped_queues import MappedQueues, allowed_mappings
+from arrowmq.store.queues.consumequeue import PAGE_BYTES
+from arrowmq.store.queues.mappings import MappedQueues, allowed_mappings
+from arrowmq.store.read.cold import ColdReader
 
 QUEUES = 40
 
@@ -156,7 +156,7 @@ def test_an_entry_that_is_not_in_memory_is_found_out_without_touching_it(
         asked.append(position)
         return False
 
-    monkeypatch.setattr("arrowmq.store.cold.is_resident", is_resident)
+    monkeypatch.setattr("arrowmq.store.read.cold.is_resident", is_resident)
     assert store.has_cold_entry("orders", 0, 7)
     assert [140] == asked
     assert not store.has_cold_entry("orders", 0, 499)  # just written

@@ -11,13 +11,13 @@ from writing import abandon, message, numbered, opened
 from arrowmq import native
 from arrowmq.clock import VirtualClock
 from arrowmq.store import Boundary, GetStatus, MessageStore, PutStatus, StoreConfig, StoreError
-from arrowmq.store.cold import is_resident
 from arrowmq.store.disk import Disk
 from arrowmq.store.errors import OutOfSpace, StoreUnwritable
+from arrowmq.store.read.cold import is_resident
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import decode_records
+from arrowmq.wire.records import decode_records
 
 
 def test_a_put_gives_place_and_time_and_a_get_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_the_log_writes_into_memory_that_was_brought_ahead(tmp_path: Path, refus
         assert store.put(message(body)).is_ok
     found = [record.body for at in range(120) for record in decode_records(store.get("orders", 0, at, 1).body())]
     assert bodies == found
-    if native.is_native(native.load("arrowmq.store._tail")) and not refuses:
+    if native.is_native(native.load("arrowmq.store.append._tail")) and not refuses:
         ends = [offset + length for offset, length in disk.filled]
         assert all(offset % 4096 == 0 for offset, _ in disk.filled)
         assert len(disk.filled) < 20

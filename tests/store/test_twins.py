@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from writing import HOST
 
-from arrowmq.store import _append_plain, _tail_plain
+from arrowmq.store.append import _append_plain, _tail_plain
 from arrowmq.wire.batch import encode_batch
-from arrowmq.wire.record import Record, RecordError
+from arrowmq.wire.records import Record, RecordError
 
 
 def native_or_plain(name: str, plain: ModuleType) -> Any:

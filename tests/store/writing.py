@@ -6,7 +6,7 @@ from pathlib import Path
 
 from arrowmq.store import MessageStore, StoreConfig
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import Record, decode_records
+from arrowmq.wire.records import Record, decode_records
 
 HOST = (bytes((127, 0, 0, 1)), 10911)
 SMALL = StoreConfig(

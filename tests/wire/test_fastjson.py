@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from arrowmq.wire import bodies, fastjson
 from arrowmq.wire.errors import BodyError
 from arrowmq.wire.fastjson_reader import parse
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 

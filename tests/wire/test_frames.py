@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arrowmq.wire.codes import CURRENT_VERSION, LanguageCode, RequestCode, ResponseCode, full_code, request_name
-from arrowmq.wire.frame import MAX_FRAME_BYTES, Command, FrameError, FrameSplitter, decode_frame, encode_frame
+from arrowmq.wire.frames import MAX_FRAME_BYTES, Command, FrameError, FrameSplitter, decode_frame, encode_frame
 from arrowmq.wire.headers import QueryConsumerOffset, QueryConsumerOffsetResult
 
 

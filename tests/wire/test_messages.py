@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from arrowmq.wire import compression, ids, properties, sysflag
 from arrowmq.wire.batch import BatchItem, decode_batch, encode_batch
-from arrowmq.wire.columns import decode_columns
 from arrowmq.wire.compression import CompressionType, compress, decompress
 from arrowmq.wire.errors import BodyError, RecordError
-from arrowmq.wire.record import (
+from arrowmq.wire.records import (
     MAGIC_V1,
     MAGIC_V2,
     Record,
@@ -27,6 +26,7 @@ from arrowmq.wire.record import (
     encode_record,
     record_bounds,
 )
+from arrowmq.wire.records.columns import decode_columns
 
 RAW = b"KEYS\x01k1 k2\x02UNIQ_KEY\x01ABC\x02TAGS\x01TagA\x02"
 

@@ -28,9 +28,9 @@ from arrowmq.wire.batch import decode_batch, encode_batch
 from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.codes import LanguageCode, RequestCode, full_code
 from arrowmq.wire.fastjson_reader import parse
-from arrowmq.wire.frame import Command, FrameSplitter, decode_frame, encode_frame
+from arrowmq.wire.frames import Command, FrameSplitter, decode_frame, encode_frame
 from arrowmq.wire.headers import decode_header, encode_header, wire_names
-from arrowmq.wire.record import decode_record, decode_records, encode_record
+from arrowmq.wire.records import decode_record, decode_records, encode_record
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "wire"
 SCENES = sorted(path.name.removesuffix(".jsonl.gz") for path in GOLDEN.glob("*.jsonl.gz"))

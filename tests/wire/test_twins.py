@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from arrowmq.wire import _checksum_plain, _columns_plain, _frames_plain, _records_plain
+from arrowmq.wire import _checksum_plain
 from arrowmq.wire.command import Command
 from arrowmq.wire.errors import WireError
+from arrowmq.wire.frames import _frames_plain
+from arrowmq.wire.records import _columns_plain, _records_plain
 
 
 def native_or_twin(name: str, twin: ModuleType) -> ModuleType:

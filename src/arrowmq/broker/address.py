@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrowmq.broker.config import resolve_address
+from arrowmq.broker.settings.config import resolve_address
 from arrowmq.remoting.address import format_address
 from arrowmq.wire.ids import offset_message_id
 

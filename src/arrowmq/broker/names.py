@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from arrowmq.broker.config import BrokerConfig
+from arrowmq.broker.settings.config import BrokerConfig
 
 AUTO_CREATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"

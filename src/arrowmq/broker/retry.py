@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from arrowmq.broker import names
 from arrowmq.broker.address import BrokerAddress
-from arrowmq.broker.config import WRITE, BrokerConfig
-from arrowmq.broker.faq import with_faq
-from arrowmq.broker.groups import SubscriptionGroups
-from arrowmq.broker.locks import QueueLocks
-from arrowmq.broker.rewrite import MessagePath, PutRefused, set_properties
-from arrowmq.broker.stats import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS, BrokerStats
-from arrowmq.broker.topics import Topics
+from arrowmq.broker.apache_remarks import with_faq
+from arrowmq.broker.groups.queue_locks import QueueLocks
+from arrowmq.broker.groups.table import SubscriptionGroups
+from arrowmq.broker.runtime.stats import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS, BrokerStats
+from arrowmq.broker.send.message_path import MessagePath, PutRefused, set_properties
+from arrowmq.broker.settings.config import WRITE, BrokerConfig
+from arrowmq.broker.topics.table import Topics
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.wire import properties as keys
@@ -29,7 +29,7 @@ from arrowmq.wire.bodies import SubscriptionGroupConfig
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import ConsumerSendMsgBack, SendMessage
 from arrowmq.wire.properties import encode_properties
-from arrowmq.wire.record import Record, RecordError
+from arrowmq.wire.records import Record, RecordError
 
 log = logging.getLogger(__name__)
 

@@ -14,34 +14,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from arrowmq.broker.admin_broker import BrokerAdmin
-from arrowmq.broker.admin_clients import ClientAdmin
-from arrowmq.broker.admin_groups import GroupAdmin
-from arrowmq.broker.admin_progress import ProgressAdmin
-from arrowmq.broker.admin_topics import TopicAdmin
-from arrowmq.broker.assignment import AssignmentService
-from arrowmq.broker.consumer_filters import ConsumerFilters
-from arrowmq.broker.flow import FlowControl
-from arrowmq.broker.heartbeat import HeartbeatService
-from arrowmq.broker.locks import LockService
-from arrowmq.broker.message_types import MessageTypeCheck
-from arrowmq.broker.offset_requests import OffsetService
-from arrowmq.broker.pull import PullService
-from arrowmq.broker.query import QueryService
-from arrowmq.broker.recall import RecallService
-from arrowmq.broker.reply import ReplyService
-from arrowmq.broker.reset import ResetService
+from arrowmq.broker.clients.admin import ClientAdmin
+from arrowmq.broker.clients.heartbeat import HeartbeatService
+from arrowmq.broker.delayed.delay_levels import DelayLevels
+from arrowmq.broker.delayed.recall import RecallService
+from arrowmq.broker.delayed.timer import TimerMessages
+from arrowmq.broker.groups.admin import GroupAdmin
+from arrowmq.broker.groups.assignment import AssignmentService
+from arrowmq.broker.groups.consumer_filters import ConsumerFilters
+from arrowmq.broker.groups.queue_locks import LockService
+from arrowmq.broker.offsets.progress import ProgressAdmin
+from arrowmq.broker.offsets.requests import OffsetService
+from arrowmq.broker.offsets.reset import ResetService
+from arrowmq.broker.pull.query import QueryService
+from arrowmq.broker.pull.service import PullService
 from arrowmq.broker.retry import RetryService
-from arrowmq.broker.schedule import DelayLevels
-from arrowmq.broker.send import SendService
-from arrowmq.broker.timer import TimerMessages
-from arrowmq.broker.transaction import TransactionService
-from arrowmq.broker.transaction_check import TransactionChecks
-from arrowmq.broker.transaction_log import TransactionLog
+from arrowmq.broker.runtime.admin import BrokerAdmin
+from arrowmq.broker.send.flow import FlowControl
+from arrowmq.broker.send.message_types import MessageTypeCheck
+from arrowmq.broker.send.reply import ReplyService
+from arrowmq.broker.send.service import SendService
+from arrowmq.broker.topics.admin import TopicAdmin
+from arrowmq.broker.transactions.checks import TransactionChecks
+from arrowmq.broker.transactions.log import TransactionLog
+from arrowmq.broker.transactions.service import TransactionService
 from arrowmq.store.config_file import JsonConfigFile
 
 if TYPE_CHECKING:
-    from arrowmq.broker.node import Broker
+    from arrowmq.broker.broker import Broker
 
 
 @runtime_checkable

@@ -15,20 +15,20 @@ import click
 
 #  name → where the command is, what it is for
 COMMANDS = {
-    "server": ("arrowmq.cli.serve:server", "Run a NameServer and a broker in one process."),
-    "namesrv": ("arrowmq.cli.serve:namesrv", "Run a NameServer."),
-    "broker": ("arrowmq.cli.serve:broker", "Run a broker; `broker config` shows and changes its settings."),
+    "server": ("arrowmq.cli.serve.command:server", "Run a NameServer and a broker in one process."),
+    "namesrv": ("arrowmq.cli.serve.command:namesrv", "Run a NameServer."),
+    "broker": ("arrowmq.cli.serve.command:broker", "Run a broker; `broker config` shows and changes its settings."),
     "topic": ("arrowmq.cli.topic:topic_group", "Create, list, show and delete topics."),
     "group": ("arrowmq.cli.group:group_group", "Consumer groups: list, show, lag, delete."),
     "offset": ("arrowmq.cli.offset:offset_group", "Show and reset the offsets of a group."),
-    "message": ("arrowmq.cli.message:message_group", "Send, tail, find, show and explain messages."),
-    "dead-letters": ("arrowmq.cli.dead_letters:dead_letters_group", "List, show and resend dead letters."),
+    "message": ("arrowmq.cli.messages.command:message_group", "Send, tail, find, show and explain messages."),
+    "dead-letters": ("arrowmq.cli.messages.dead_letters:dead_letters_group", "List, show and resend dead letters."),
     "cluster": ("arrowmq.cli.cluster:cluster_group", "Brokers of a cluster and how they are."),
     "client": ("arrowmq.cli.client:client_group", "Who is connected, with which subscription."),
     "store": ("arrowmq.cli.store:store_group", "Check, dump, measure and rebuild a store directory."),
-    "pipeline": ("arrowmq.cli.pipeline:pipeline_group", "Run Spark pipelines over topics."),
+    "pipeline": ("arrowmq.cli.pipeline.command:pipeline_group", "Run Spark pipelines over topics."),
     "bench": ("arrowmq.cli.bench:bench", "Measure a running server."),
-    "doctor": ("arrowmq.cli.doctor:doctor", "Look for what is wrong, and say what to do."),
+    "doctor": ("arrowmq.cli.doctor.command:doctor", "Look for what is wrong, and say what to do."),
     "completion": ("arrowmq.cli.completion:completion", "Print the script that makes a shell complete commands."),
 }
 BROKER_COMMANDS = {

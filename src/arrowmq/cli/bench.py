@@ -12,12 +12,12 @@ from typing import Any
 import click
 from rich.progress import Progress
 
+from arrowmq.cli.cluster_link import Link, connected
 from arrowmq.cli.examples import examples
-from arrowmq.cli.link import Link, connected
 from arrowmq.cli.screen import bytes_text
-from arrowmq.client.consumer import Consumer
+from arrowmq.client.consume.consumer import Consumer
 from arrowmq.client.errors import ArrowMQError
-from arrowmq.client.producer import Producer
+from arrowmq.client.produce.producer import Producer
 
 QUIET_S = 10.0
 

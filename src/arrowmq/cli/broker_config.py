@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from arrowmq.cli.complete import complete_broker
+from arrowmq.cli.cluster_link import Failure, Link, connected
+from arrowmq.cli.completion import complete_broker
 from arrowmq.cli.examples import examples
-from arrowmq.cli.link import Failure, Link, connected
 from arrowmq.cli.screen import Column
 
 _BROKER = click.argument("broker", shell_complete=complete_broker)

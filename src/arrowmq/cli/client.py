@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from arrowmq.cli.complete import complete_group
+from arrowmq.cli.cluster_link import Link, connected
+from arrowmq.cli.completion import complete_group
 from arrowmq.cli.examples import examples
 from arrowmq.cli.group import member_rows, members_everywhere, subscription_rows
-from arrowmq.cli.link import Link, connected
 from arrowmq.cli.screen import Column
-from arrowmq.client.admin_inspect import each_of
+from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.names import RETRY_PREFIX
 
 

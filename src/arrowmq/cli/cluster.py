@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from arrowmq.cli.cluster_link import Failure, Link, NotReachable, connected
 from arrowmq.cli.examples import examples
-from arrowmq.cli.link import Failure, Link, NotReachable, connected
 from arrowmq.cli.screen import Column, second_text
-from arrowmq.client.admin_inspect import each_of
+from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.wire.bodies import ClusterInfo
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from arrowmq.cli.complete import complete_group
+from arrowmq.cli.cluster_link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
+from arrowmq.cli.completion import complete_group
 from arrowmq.cli.examples import examples
-from arrowmq.cli.link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
 from arrowmq.cli.screen import Column, counted, time_text
 from arrowmq.client import names
-from arrowmq.client.admin_inspect import each_of
+from arrowmq.client.admin.inspect import each_of
 from arrowmq.wire.bodies import ConsumerConnection, OffsetWrapper, SubscriptionGroupConfig
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 _GROUP = click.argument("group", shell_complete=complete_group)
 

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import click
 
-from arrowmq.cli.complete import complete_group, complete_topic
+from arrowmq.cli.cluster_link import Link, confirm, connected, yes_option
+from arrowmq.cli.completion import complete_group, complete_topic
 from arrowmq.cli.examples import examples
 from arrowmq.cli.group import QUEUE_COLUMNS, queue_rows
-from arrowmq.cli.link import Link, confirm, connected, yes_option
 from arrowmq.cli.screen import TIME, Column, counted
-from arrowmq.client.admin_offsets import PlannedReset
-from arrowmq.wire.message import MessageQueue
+from arrowmq.client.admin.offsets import PlannedReset
+from arrowmq.wire.message_queue import MessageQueue
 
 
 @click.group("offset")

@@ -23,7 +23,7 @@ from arrowmq.cli.examples import examples
 from arrowmq.store import MessageStore, StoreConfig, StoreError
 from arrowmq.store.check import StoreCheck
 from arrowmq.store.inspection import StoreView, detect_config
-from arrowmq.wire.record import Record
+from arrowmq.wire.records import Record
 
 DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 SETTINGS = click.option(

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from arrowmq.cli.complete import complete_topic
+from arrowmq.cli.cluster_link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
+from arrowmq.cli.completion import complete_topic
 from arrowmq.cli.examples import examples
-from arrowmq.cli.link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
 from arrowmq.cli.screen import Column, counted, perm_text, time_text
 from arrowmq.client import names
-from arrowmq.client.admin_inspect import each_of
+from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import Refused
 from arrowmq.wire.bodies import TopicConfig
 from arrowmq.wire.codes import RequestCode, ResponseCode

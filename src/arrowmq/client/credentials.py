@@ -9,7 +9,7 @@ import base64
 import hashlib
 import hmac
 
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"

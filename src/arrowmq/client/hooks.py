@@ -9,11 +9,11 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from arrowmq.client.receipt import SendReceipt
+from arrowmq.client.produce.receipt import SendReceipt
 
 if TYPE_CHECKING:
     from arrowmq.client.message import ReceivedMessage
-    from arrowmq.client.outgoing import Packed
+    from arrowmq.client.produce.outgoing import Packed
 
 log = logging.getLogger("arrowmq.client")
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from arrowmq.client.errors import InvalidUse
 from arrowmq.wire import properties as prop
-from arrowmq.wire.record import Record
+from arrowmq.wire.records import Record
 
 if TYPE_CHECKING:
-    from arrowmq.client.pulling import PulledQueue
+    from arrowmq.client.consume.pulling import PulledQueue
 
 
 class Delivered(Protocol):

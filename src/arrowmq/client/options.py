@@ -12,7 +12,7 @@ from typing import Protocol, TypedDict
 from arrowmq.client.errors import InvalidUse
 from arrowmq.client.names import Namespace
 from arrowmq.clock import Clock, SystemClock
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 
 
 class RpcHook(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from arrowmq.wire.bodies import TopicRouteData
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 PERM_READ = 4
 PERM_WRITE = 2

@@ -15,17 +15,17 @@ from typing import Any, TypeVar
 from arrowmq.client import names
 from arrowmq.client.credentials import Credentials
 from arrowmq.client.errors import ArrowMQError, InvalidUse, NamesrvUnreachable, NoRoute, Refused, TimedOut, Unreachable
-from arrowmq.client.flights import Flights
 from arrowmq.client.options import Options
+from arrowmq.client.produce.pending_sends import Flights
+from arrowmq.client.produce.send_frame import DEFAULT_TOPIC_QUEUES
 from arrowmq.client.routes import Route
-from arrowmq.client.send_frame import DEFAULT_TOPIC_QUEUES
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.errors import RemotingError, RequestTimeout
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from arrowmq.wire.ids import UniqueIds
 
 log = logging.getLogger("arrowmq.client")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from arrowmq.wire.properties import decode_properties
-from arrowmq.wire.record import MAGIC_V2
+from arrowmq.wire.records import MAGIC_V2
 from arrowmq.wire.sysflag import BORN_HOST_V6, STORE_HOST_V6
 
 #  Where a stored record says how to find its properties (big endian; an IPv6 address makes a host 20 bytes, not 8)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 
 from arrowmq.broker import names
-from arrowmq.broker import stats as items
-from arrowmq.broker.flow import FlowControl, private_memory_bytes
-from arrowmq.metrics.kinds import KindFamilies
+from arrowmq.broker.runtime import stats as items
+from arrowmq.broker.send.flow import FlowControl, private_memory_bytes
+from arrowmq.metrics.label_values import is_system, labels_of, language_name, version_name, yes_no
+from arrowmq.metrics.labelled import BYTES, MILLISECONDS, Pieces, in_unit
 from arrowmq.metrics.lag import GroupLag, lags_of
-from arrowmq.metrics.pieces import BYTES, MILLISECONDS, Pieces, in_unit
+from arrowmq.metrics.message_kinds import KindFamilies
 from arrowmq.metrics.requests import RequestFamilies
-from arrowmq.metrics.words import is_system, labels_of, language_name, version_name, yes_no
 
 if TYPE_CHECKING:
-    from arrowmq.broker.node import Broker
+    from arrowmq.broker.broker import Broker
     from arrowmq.metrics.loop_watch import LoopWatch
 
 LAG_LABELS = ("consumer_group", "topic", "is_retry", "is_system")

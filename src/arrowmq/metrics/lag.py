@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from arrowmq.broker.node import Broker
+    from arrowmq.broker.broker import Broker
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from arrowmq.metrics.loop_watch import LoopWatch
 
 if TYPE_CHECKING:
-    from arrowmq.broker.node import Broker
+    from arrowmq.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 

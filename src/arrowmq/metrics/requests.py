@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 
 from arrowmq.broker import names
-from arrowmq.broker.processors import waiting_by_processor
-from arrowmq.metrics.pieces import MILLISECONDS, Pieces, in_unit
-from arrowmq.metrics.words import is_system, yes_no
+from arrowmq.broker.runtime.thread_pools import waiting_by_processor
+from arrowmq.metrics.label_values import is_system, yes_no
+from arrowmq.metrics.labelled import MILLISECONDS, Pieces, in_unit
 from arrowmq.wire.codes import request_name, response_name
 
 if TYPE_CHECKING:
-    from arrowmq.broker.node import Broker
+    from arrowmq.broker.broker import Broker
 
 
 class RequestFamilies:

@@ -28,7 +28,7 @@ from arrowmq.wire.bodies import (
     TopicRouteData,
 )
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from arrowmq.wire.headers import (
     AddWritePermOfBroker,
     AddWritePermOfBrokerResult,

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from arrowmq.wire._out_native cimport Out
+from arrowmq.wire.frames._out_native cimport Out
 
 
 cdef class ShortWay:

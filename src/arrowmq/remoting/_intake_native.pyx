@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from posix.unistd cimport write
 
 from arrowmq.wire._bytes cimport get32
-from arrowmq.wire._out_native cimport Out
+from arrowmq.wire.frames._out_native cimport Out
 
 from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
 

@@ -26,7 +26,7 @@ from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
 from arrowmq.remoting.outbox import Buffer, Outbox
 from arrowmq.remoting.pending import PendingRequests
 from arrowmq.remoting.tls import accept_tls
-from arrowmq.wire.frame import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame
+from arrowmq.wire.frames import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame
 
 if TYPE_CHECKING:
     from arrowmq.remoting._intake_plain import Intake

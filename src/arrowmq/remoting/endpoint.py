@@ -19,7 +19,7 @@ from arrowmq.remoting.deadlines import Deadlines
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.large_buffers import LargeBuffers
 from arrowmq.remoting.tls import ServerTls
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 
 if TYPE_CHECKING:
     from arrowmq.remoting.connection import Connection

@@ -25,7 +25,7 @@ from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.failures import FailureLog
 from arrowmq.wire.codes import ResponseCode, request_name
 from arrowmq.wire.errors import WireError
-from arrowmq.wire.frame import Command, encode_frame, encode_head
+from arrowmq.wire.frames import Command, encode_frame, encode_head
 from arrowmq.wire.headers.declare import Header, decode_header
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 
 from arrowmq.remoting.deadlines import Deadline, Deadlines
 from arrowmq.remoting.errors import ConnectionLost, RequestTimeout
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 
 #: The upper half of what the field can hold is left to those who keep their own book of requests (`client.flights`).
 MAX_OPAQUE = 0x3FFFFFFF

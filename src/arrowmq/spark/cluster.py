@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from arrowmq.spark.link import Credentials, Link, LinkLost
+from arrowmq.spark.blocking_link import Credentials, Link, LinkLost
 from arrowmq.spark.options import OptionError
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.frames import Command
+from arrowmq.wire.message_queue import MessageQueue
 
 log = logging.getLogger("arrowmq.spark.cluster")
 T = TypeVar("T")

@@ -113,8 +113,8 @@ def session(
 def register(spark: SparkSession) -> SparkSession:
     """Makes our formats known to a session that was made without `session()`. Where the packages are installed, Spark
     finds them by itself (see `pyspark_arrowmq`); this also serves a session whose Python path came later."""
-    from arrowmq.spark.source import ArrowmqSource
-    from arrowmq.spark.store_scan import StoreSource
+    from arrowmq.spark.source.data_source import ArrowmqSource
+    from arrowmq.spark.store.scan import StoreSource
 
     for source in (ArrowmqSource, StoreSource):
         spark.dataSource.register(source)

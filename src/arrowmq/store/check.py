@@ -9,15 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from arrowmq.store._tail_plain import ENTRY, INDEX_ENTRY
-from arrowmq.store.consumequeue import ENTRY_BYTES, FILLER, ConsumeQueue
+from arrowmq.store.append._tail_plain import ENTRY, INDEX_ENTRY
+from arrowmq.store.append.tails import IndexTail, LogTail, QueueTail, dispatch_facts, index_words, key_hash
 from arrowmq.store.disk import Disk
 from arrowmq.store.index import IndexFile
 from arrowmq.store.inspection import StoreView
-from arrowmq.store.recovery import known_topics
-from arrowmq.store.segment import Segment
-from arrowmq.store.tail import IndexTail, LogTail, QueueTail, dispatch_facts, index_words, key_hash
-from arrowmq.store.walk import (
+from arrowmq.store.log.segment import Segment
+from arrowmq.store.log.walk import (
     BLANK,
     CHECK_BODY_CRC,
     CHECK_RECORD_CRC,
@@ -28,6 +26,8 @@ from arrowmq.store.walk import (
     topic_and_properties,
     walk_in_steps,
 )
+from arrowmq.store.queues.consumequeue import ENTRY_BYTES, FILLER, ConsumeQueue
+from arrowmq.store.recovery import known_topics
 
 MAX_PROBLEMS = 200
 _MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))

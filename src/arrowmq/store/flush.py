@@ -19,11 +19,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from arrowmq.store.checkpoint import Checkpoint
-from arrowmq.store.commitlog import CommitLog
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.index import Index
+from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.positions import Appended, Flushed
-from arrowmq.store.queues import Queues
+from arrowmq.store.queues.table import Queues
 
 PAGE_BYTES = 4096
 _CHECKPOINT_S = 1.0

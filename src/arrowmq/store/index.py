@@ -11,13 +11,13 @@ from datetime import datetime
 from pathlib import Path
 
 from arrowmq.clock import Clock
-from arrowmq.store._tail_plain import INDEX_ENTRY, INDEX_HEADER, INT
+from arrowmq.store.append._tail_plain import INDEX_ENTRY, INDEX_HEADER, INT
+from arrowmq.store.append.tails import IndexTail, has_index_room, key_hash, put_key, write_index_header
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import Disk
 from arrowmq.store.errors import StoreDamaged
-from arrowmq.store.segment import Segment
-from arrowmq.store.tail import IndexTail, has_index_room, key_hash, put_key, write_index_header
-from arrowmq.store.walk import repair_index
+from arrowmq.store.log.segment import Segment
+from arrowmq.store.log.walk import repair_index
 
 HEADER_BYTES = 40
 ALLOCATION_ENTRIES = 16_384  # at once: some 80 pages, 0.1 ms

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from arrowmq.clock import SystemClock
-from arrowmq.store.commitlog import CommitLog
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import Disk
 from arrowmq.store.errors import StoreError
 from arrowmq.store.index import Index
-from arrowmq.store.queues import Queues
-from arrowmq.store.walk import BLANK, check_record
-from arrowmq.wire.record import Record, decode_record
+from arrowmq.store.log.commitlog import CommitLog
+from arrowmq.store.log.walk import BLANK, check_record
+from arrowmq.store.queues.table import Queues
+from arrowmq.wire.records import Record, decode_record
 
 
 def detect_config(root: Path) -> StoreConfig:

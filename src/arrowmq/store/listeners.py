@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from arrowmq.wire.record import Record
+from arrowmq.wire.records import Record
 
 if TYPE_CHECKING:
-    from arrowmq.store._tail_plain import QueueTail
+    from arrowmq.store.append._tail_plain import QueueTail
 
 #: topic, queue id, next queue offset, tags code, store time, properties
 Facts = tuple[str, int, int, int, int, bytes]

@@ -12,24 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arrowmq.clock import Clock, SystemClock
-from arrowmq.store.allocation import Allocator
-from arrowmq.store.checkpoint import Checkpoint
-from arrowmq.store.cold import ColdReader
-from arrowmq.store.commitlog import CommitLog
-from arrowmq.store.config import StoreConfig
-from arrowmq.store.consumequeue import ConsumeQueue
-from arrowmq.store.disk import Disk, StoreLock
-from arrowmq.store.errors import OutOfSpace, StoreDamaged, StoreError
-from arrowmq.store.flush import Flusher, Loop
-from arrowmq.store.index import Index
-from arrowmq.store.listeners import Listener, Listeners
-from arrowmq.store.positions import Appended, Confirmed, Flushed
-from arrowmq.store.queues import Queues
-from arrowmq.store.reading import Reader, store_timestamp_of
-from arrowmq.store.recovery import Recovery
-from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
-from arrowmq.store.retention import Retention
-from arrowmq.store.tail import (
+from arrowmq.store.append.tails import (
     NEEDS_INDEX_ROOM,
     NEEDS_QUEUE_ROOM,
     NEEDS_SEGMENT,
@@ -39,11 +22,28 @@ from arrowmq.store.tail import (
     dispatch_facts,
     index_words,
 )
-from arrowmq.store.walk import Progress
-from arrowmq.wire.record import Record, RecordError, decode_record
+from arrowmq.store.checkpoint import Checkpoint
+from arrowmq.store.config import StoreConfig
+from arrowmq.store.disk import Disk, StoreLock
+from arrowmq.store.errors import OutOfSpace, StoreDamaged, StoreError
+from arrowmq.store.flush import Flusher, Loop
+from arrowmq.store.index import Index
+from arrowmq.store.listeners import Listener, Listeners
+from arrowmq.store.log.allocation import Allocator
+from arrowmq.store.log.commitlog import CommitLog
+from arrowmq.store.log.walk import Progress
+from arrowmq.store.positions import Appended, Confirmed, Flushed
+from arrowmq.store.queues.consumequeue import ConsumeQueue
+from arrowmq.store.queues.table import Queues
+from arrowmq.store.read.cold import ColdReader
+from arrowmq.store.read.reader import Reader, store_timestamp_of
+from arrowmq.store.recovery import Recovery
+from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
+from arrowmq.store.retention import Retention
+from arrowmq.wire.records import Record, RecordError, decode_record
 
 if TYPE_CHECKING:
-    from arrowmq.store._tail_plain import QueueTail
+    from arrowmq.store.append._tail_plain import QueueTail
 
 _MAX_PROPERTIES_BYTES = 32767
 _CRC_PROPERTY_BYTES = 20

@@ -14,17 +14,13 @@ import json
 import logging
 from pathlib import Path
 
+from arrowmq.store.append.tails import LogTail, QueueTail
 from arrowmq.store.checkpoint import Checkpoint
-from arrowmq.store.commitlog import CommitLog
 from arrowmq.store.config import StoreConfig
-from arrowmq.store.consumequeue import ConsumeQueue
 from arrowmq.store.index import Index
-from arrowmq.store.queues import Queues
-from arrowmq.store.reading import store_timestamp_of
-from arrowmq.store.results import Recovered
-from arrowmq.store.segment import Segment
-from arrowmq.store.tail import LogTail, QueueTail
-from arrowmq.store.walk import (
+from arrowmq.store.log.commitlog import CommitLog
+from arrowmq.store.log.segment import Segment
+from arrowmq.store.log.walk import (
     BLANK,
     CHECK_BODY_CRC,
     CHECK_RECORD_CRC,
@@ -35,6 +31,10 @@ from arrowmq.store.walk import (
     check_record,
     walk_in_steps,
 )
+from arrowmq.store.queues.consumequeue import ConsumeQueue
+from arrowmq.store.queues.table import Queues
+from arrowmq.store.read.reader import store_timestamp_of
+from arrowmq.store.results import Recovered
 
 log = logging.getLogger(__name__)
 

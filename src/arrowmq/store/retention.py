@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import DiskUsage
-from arrowmq.store.segment import Segment
+from arrowmq.store.log.segment import Segment
 
 if TYPE_CHECKING:
     from arrowmq.store.message_store import MessageStore

@@ -14,7 +14,7 @@ a fork.
 
 from __future__ import annotations
 
-from arrowmq.client.outgoing import Message
+from arrowmq.client.produce.outgoing import Message
 from arrowmq.sync.admin import Admin
 from arrowmq.sync.consumers import Consumer, LitePullConsumer, PushConsumer, ReceivedMessage
 from arrowmq.sync.producer import Producer

@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from arrowmq.client import consumer, lite_pull, message, push
+from arrowmq.client import message
+from arrowmq.client.consume import consumer, lite_pull, push
+from arrowmq.client.consume.group_consumer import GroupConsumer
 from arrowmq.client.errors import InvalidUse
-from arrowmq.client.group_consumer import GroupConsumer
 from arrowmq.sync.loop_thread import LoopThread
 from arrowmq.sync.twin import Twin, arguments_of, blocking, iterating
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 RECEIVED_AT_ONCE = 64
 

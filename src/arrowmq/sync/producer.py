@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Unpack
 
-from arrowmq.client import producer as client
-from arrowmq.client import transactions
-from arrowmq.client.outgoing import Message, MessageDetails
-from arrowmq.client.receipt import SendReceipt
+from arrowmq.client.produce import producer as client
+from arrowmq.client.produce import transactions
+from arrowmq.client.produce.outgoing import Message, MessageDetails
+from arrowmq.client.produce.receipt import SendReceipt
 from arrowmq.sync.loop_thread import LoopThread
 from arrowmq.sync.twin import Twin, arguments_of, blocking
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from arrowmq.client.scope import Scope
+from arrowmq.client.async_scope import Scope
 from arrowmq.server import Node, build_node
 from arrowmq.store.disk import Disk, DiskUsage
 from arrowmq.sync.loop_thread import LoopThread

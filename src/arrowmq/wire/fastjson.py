@@ -20,7 +20,7 @@ import msgspec
 
 from arrowmq.wire.errors import BodyError
 from arrowmq.wire.fastjson_reader import parse
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 T = TypeVar("T")
 

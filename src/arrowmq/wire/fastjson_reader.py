@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from arrowmq.wire.errors import BodyError
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 MAX_DEPTH = 64
 MAX_REFERENCES = 1000

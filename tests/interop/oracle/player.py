@@ -13,10 +13,10 @@ from typing import Any
 
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frame import Command
+from arrowmq.wire.frames import Command
 from arrowmq.wire.ids import parse_offset_message_id
 from arrowmq.wire.properties import encode_properties, properties_text
-from arrowmq.wire.record import Record, decode_records
+from arrowmq.wire.records import Record, decode_records
 from oracle.raw import Asking
 
 QUEUES = 3

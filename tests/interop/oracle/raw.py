@@ -6,8 +6,8 @@ from typing import Any
 
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frame import Command
-from arrowmq.wire.record import Record, decode_records
+from arrowmq.wire.frames import Command
+from arrowmq.wire.records import Record, decode_records
 
 
 class Asking:

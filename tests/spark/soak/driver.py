@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arrowmq.spark.batch_book import BatchBook, Entry
 from arrowmq.spark.cluster import Cluster, Connection
-from arrowmq.spark.send import Outgoing, Sender
-from arrowmq.spark.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
+from arrowmq.spark.sink.batch_decisions import BatchBook, Entry
+from arrowmq.spark.sink.send import Outgoing, Sender
+from arrowmq.spark.sink.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
 from arrowmq.wire.ids import UniqueIds
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 GROUP = "soak"
 

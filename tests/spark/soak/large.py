@@ -26,7 +26,7 @@ from live import Server  # noqa: E402
 from arrowmq.spark import session  # noqa: E402
 from arrowmq.spark.cluster import Cluster, Connection  # noqa: E402
 from arrowmq.wire.codes import RequestCode  # noqa: E402
-from arrowmq.wire.frame import Command  # noqa: E402
+from arrowmq.wire.frames import Command  # noqa: E402
 
 TOPIC, QUEUES = "SoakLarge", 8
 

@@ -28,7 +28,7 @@ from pipeline_soak import rows_of, visible  # noqa: E402
 from pyspark.find_spark_home import _find_spark_home  # noqa: E402
 
 from arrowmq.spark import session  # noqa: E402
-from arrowmq.spark.starting import unhurried  # noqa: E402
+from arrowmq.spark.stream_start import unhurried  # noqa: E402
 
 ROWS = 20_000
 WORKERS = 2

@@ -17,7 +17,7 @@ from arrowmq.spark.options import OptionError
 from arrowmq.spark.pipelines.files import Folder
 from arrowmq.spark.pipelines.progress import Display
 from arrowmq.spark.pipelines.report import Report, by_time, is_brief, size_text
-from arrowmq.spark.source_options import SourceOptions
+from arrowmq.spark.source.options import SourceOptions
 
 FORMATS = ("parquet", "delta", "iceberg")
 ASKED = "archive.json"

@@ -15,7 +15,7 @@ from arrowmq.spark.options import OptionError
 from arrowmq.spark.pipelines.audit_report import audit_report
 from arrowmq.spark.pipelines.progress import Display
 from arrowmq.spark.pipelines.report import is_brief
-from arrowmq.spark.store_files import NotAStore, StoreDirectory
+from arrowmq.spark.store.files import NotAStore, StoreDirectory
 
 MOST_ROWS = 200  # of gaps, duplicates, differences and damage; their numbers are counted in full
 COLUMNS = "topic,brokerName,queueId,queueOffset,msgId,keys,storeTimestamp,storeHost,storeSize"

@@ -14,7 +14,7 @@ from arrowmq.spark.cluster import Cluster
 from arrowmq.spark.options import OptionError, Options
 from arrowmq.spark.pipelines.progress import Display, counted
 from arrowmq.spark.pipelines.repair import RESENT, RESENT_TIMES, TRAIL_SCHEMA, Repair, decisions, load_repair, unchanged
-from arrowmq.spark.source_options import connection_of
+from arrowmq.spark.source.options import connection_of
 
 PREFIX = "%DLQ%"
 STEP_LETTERS = 20_000

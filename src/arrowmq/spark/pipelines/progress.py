@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from arrowmq.spark.starting import unhurried
+from arrowmq.spark.stream_start import unhurried
 
 T = TypeVar("T")
 POLL_S = 0.5

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from arrowmq.spark.options import OptionError, Options
-from arrowmq.spark.source_options import connection_of
+from arrowmq.spark.source.options import connection_of
 
 #: What `spark-pipelines run` needs to remember tables from run to run on one machine.
 CATALOG = "--conf spark.sql.catalogImplementation=hive"

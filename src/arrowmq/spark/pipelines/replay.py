@@ -21,7 +21,7 @@ from arrowmq.spark.cluster import Cluster
 from arrowmq.spark.options import OptionError, Options
 from arrowmq.spark.pipelines.files import Folder
 from arrowmq.spark.pipelines.progress import Display
-from arrowmq.spark.source_options import connection_of
+from arrowmq.spark.source.options import connection_of
 from arrowmq.wire.properties import RESERVED
 
 ORIGIN = "REPLAYED_FROM"

@@ -8,7 +8,7 @@ from msgspec import field
 
 from arrowmq.wire.bodies.clients import SubscriptionData
 from arrowmq.wire.bodies.declare import Body, DataVersion
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 
 class TopicOffset(Body, kw_only=True):

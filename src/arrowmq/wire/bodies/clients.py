@@ -12,7 +12,7 @@ from msgspec import field
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies.declare import Body
 from arrowmq.wire.errors import BodyError
-from arrowmq.wire.message import MessageQueue
+from arrowmq.wire.message_queue import MessageQueue
 
 
 class SubscriptionData(Body, kw_only=True):

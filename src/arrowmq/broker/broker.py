@@ -1,0 +1,190 @@
+"""One broker, put together: its tables, its store, its services, and the order in which they start and stop.
+
+broker = Broker(config, store_root, clock)
+broker.open()                              # lock and recover the store, load the tables
+...                                        # listen with broker.handlers
+await broker.start(port)                   # start the services, be in every NameServer's route
+await broker.stop()                        # leave the routes, answer who waits, persist everything
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+
+from arrowmq.broker import names
+from arrowmq.broker.address import BrokerAddress
+from arrowmq.broker.background import Background
+from arrowmq.broker.clients.table import SWEEP_S, Clients
+from arrowmq.broker.fastpath.build import FastSend, build_fast_path
+from arrowmq.broker.fastpath.transactions import build_fast_transactions
+from arrowmq.broker.groups.queue_locks import QueueLocks
+from arrowmq.broker.groups.subscriptions import Subscriptions
+from arrowmq.broker.groups.table import SubscriptionGroups
+from arrowmq.broker.offsets.table import ConsumerOffsets
+from arrowmq.broker.pull.longpoll import LongPoll
+from arrowmq.broker.registration import Registration
+from arrowmq.broker.runtime.stats import BrokerStats
+from arrowmq.broker.send.message_path import MessagePath
+from arrowmq.broker.services import Loads, Persists, Starts, Stops, build_services
+from arrowmq.broker.settings.config import BrokerConfig
+from arrowmq.broker.settings.kept import LIVE_STORE_KEYS, KeptSettings
+from arrowmq.broker.topics.creation_times import CreationTimes
+from arrowmq.broker.topics.table import Topics
+from arrowmq.clock import Clock
+from arrowmq.remoting.answer_times import AnswerTimes
+from arrowmq.remoting.client import RemotingClient
+from arrowmq.remoting.handlers import HandlerTable
+from arrowmq.store import MessageStore, Put, Recovered, StoreConfig
+from arrowmq.store.config import SYNC_FLUSH, apache_key
+from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.disk import Disk
+from arrowmq.wire.records import Record
+
+log = logging.getLogger(__name__)
+
+FIRST_OFFSET_PERSIST_S = 10.0
+
+
+class Broker:
+    def __init__(self, config: BrokerConfig, store_root: Path | str, clock: Clock, disk: Disk | None = None) -> None:
+        self.config = config
+        self.clock = clock
+        self.root = Path(store_root)
+        self.boot_ms = clock.now_ms()
+        self.is_running = False
+        self.recovered: Recovered | None = None
+        self.kept_settings = KeptSettings(self.root / "config" / "broker.properties")
+        self.on_config_change: list[Callable[[], None]] = []
+        config.apply(self.kept_settings.load())
+        self.address = BrokerAddress(config.advertised_host, config.listen_port)
+        self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock, disk)
+        self.topics = Topics(config, self.file("topics.json"), clock)
+        self.groups = SubscriptionGroups(config, self.file("subscriptionGroup.json"), clock)
+        self.offsets = ConsumerOffsets(config, self.file("consumerOffset.json"), clock)
+        self.clients = Clients(config, clock, self._wants_notice)
+        self.subscriptions = Subscriptions(config, self.groups, self.clients)
+        self.locks = QueueLocks(clock)
+        self.stats = BrokerStats(clock, config.broker_cluster_name, partial(names.is_system_topic, config=config))
+        self.creation_times = CreationTimes()
+        self.answer_times = AnswerTimes()
+        self.background = Background(clock)
+        self.longpoll = LongPoll(clock, self._watch)
+        # What other capabilities add to GET_BROKER_RUNTIME_INFO
+        self.runtime_reports: list[Callable[[], dict[str, str]]] = []
+        self.path = MessagePath(
+            self.store,
+            clock,
+            sync_flush=config.flush_disk_type == SYNC_FLUSH,
+            flush_timeout_ms=config.sync_flush_timeout,
+        )
+        self.remoting = RemotingClient(clock)
+        self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
+        self.services = build_services(self)
+        self.handlers = HandlerTable(*self.services, times=self.answer_times)
+        self.fast_path: FastSend | None = None
+        self.vip_fast_path: FastSend | None = None  # the VIP port knows no pulls
+
+    def file(self, name: str) -> JsonConfigFile:
+        """A table of this broker on disk."""
+        return JsonConfigFile(self.root / "config" / name)
+
+    def _watch(self, topic: str, queue_id: int, watched: bool) -> None:
+        self.store.queue(topic, queue_id).watched = watched
+
+    def properties(self) -> dict[str, str]:
+        """Every setting, the store's as well, with the values in force."""
+        store = {apache_key(each.name): _text(getattr(self.store.config, each.name)) for each in fields(StoreConfig)}
+        found = {
+            "brokerIP1": self.address.host,
+            "brokerIP2": self.config.broker_ip2 or self.address.host,
+            "listenPort": str(self.address.port),
+            "haListenPort": str(self.config.ha_port),
+            "storePathRootDir": str(self.root),
+            # What mqadmin exportMetrics takes for the number of processors.
+            "clientCallbackExecutorThreads": str(os.cpu_count() or 1),
+        }
+        return dict(sorted({**self.config.properties(), **store, **found}.items()))
+
+    def config_changed(self, changed: dict[str, str]) -> None:
+        """Settings were changed at run time: keeps them, and hands them on to the parts that have a copy."""
+        self.kept_settings.keep(changed)
+        self.path.flush_timeout_ms = self.config.sync_flush_timeout
+        live = {key: changed[key] for key in LIVE_STORE_KEYS & changed.keys()}
+        wanted = StoreConfig.from_broker_config(live)
+        names = [each.name for each in fields(StoreConfig) if apache_key(each.name) in live]
+        self.store.config = replace(self.store.config, **{name: getattr(wanted, name) for name in names})
+        for listener in self.on_config_change:
+            listener()
+
+    def _wants_notice(self, group: str) -> bool:
+        settings = self.groups.get(group)
+        return settings is None or settings.notify_consumer_ids_changed_enable
+
+    def open(self) -> Recovered:
+        """Locks and recovers the store, then loads the tables. Raises what the store raises, and `ConfigError`."""
+        recovered = self.recovered = self.store.open()
+        for table in (self.topics, self.groups, self.offsets, *self.services):
+            if isinstance(table, Loads):
+                table.load()
+        self.topics.adopt(self.store.queues())
+        self.store.add_listener(self.longpoll.arrived)
+        return recovered
+
+    def put(self, record: Record) -> Put:
+        """Stores a message of the broker's own making, with the rewrites that every message gets."""
+        return self.path.put(record)
+
+    async def start(self, port: int | None = None) -> None:
+        """Starts the services and registers with the NameServers. `port` is the one that clients can connect to."""
+        if port is not None:
+            self.address.port = port
+        self.store.start(asyncio.get_running_loop())
+        self.background.every(
+            "persist consumer offsets",
+            self.config.flush_consumer_offset_interval / 1000,
+            self.offsets.persist_if_changed,
+            first_s=FIRST_OFFSET_PERSIST_S,
+        )
+        self.background.every("expire silent clients", SWEEP_S, self.clients.sweep)
+        self.background.every("sample statistics", self.stats.SAMPLE_S, self.stats.sample)
+        for service in self.services:
+            if isinstance(service, Starts):
+                service.start()
+        self.background.start()
+        self.is_running = True
+        self.fast_path = build_fast_path(self)
+        self.vip_fast_path = build_fast_path(self, with_pulls=False)
+        for fast_path in (self.fast_path, self.vip_fast_path):
+            if fast_path is not None:
+                fast_path.transactions = build_fast_transactions(self)
+        await self.registration.start()
+
+    async def stop(self) -> None:
+        """Leaves the routes, ends the services, persists the tables, closes the store."""
+        self.is_running = False
+        for fast_path in (self.fast_path, self.vip_fast_path):
+            if fast_path is not None:
+                fast_path.close()
+        await self.registration.stop()
+        await self.background.stop()
+        self.longpoll.stop()
+        for service in reversed(self.services):
+            if isinstance(service, Stops):
+                await service.stop()
+        await self.remoting.close()
+        for table in (self.topics, self.groups, self.offsets):
+            table.persist()
+        for service in self.services:
+            if isinstance(service, Persists):
+                service.persist()
+        self.store.close()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,272 @@
+"""Sends and pulls by the short way: which broker may use it, for which topics and readers, and what it has to be told.
+
+The short ways themselves are native (`_fastsend_native.pyx`, `_fastpull_native.pyx`). They are shortcuts for ordinary
+requests and never say no: whatever they do not know goes through `send.py` and `pull.py`. Here stands what "ordinary"
+means for a broker, a topic and a reader; what it means for one request is decided there, request by request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from arrowmq import native
+from arrowmq.broker import names
+from arrowmq.broker.pull.service import PullService
+from arrowmq.broker.runtime.stats import SIZE_BOUNDS
+from arrowmq.broker.send.flow import FlowControl
+from arrowmq.broker.send.message_types import FIFO, NORMAL
+from arrowmq.broker.send.service import not_safe_yet, peer_address, region_of
+from arrowmq.broker.settings.config import WRITE
+from arrowmq.clock import SystemClock
+from arrowmq.filter import TagFilter
+from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
+from arrowmq.remoting.connection import Connection
+from arrowmq.remoting.handlers import Refused
+from arrowmq.store import MessageStore, PutStatus
+from arrowmq.store.read.cold import HOT_BYTES
+from arrowmq.store.read.reader import physical_memory_bytes
+from arrowmq.wire import properties as keys
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.errors import HeaderError
+from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
+from arrowmq.wire.headers import PullMessage, decode_header
+from arrowmq.wire.properties import encode_properties
+
+if TYPE_CHECKING:
+    from arrowmq.broker.broker import Broker
+    from arrowmq.broker.fastpath import _pull_plain as _fastpull
+    from arrowmq.broker.fastpath import _send_plain as _fastsend
+else:
+    _fastsend = native.load("arrowmq.broker.fastpath._send")
+    _fastpull = native.load("arrowmq.broker.fastpath._pull")
+
+FastSend = _fastsend.FastSend
+FastPull = _fastpull.FastPull
+
+IPV4_BYTES = 4
+
+# Stand-ins for the figures of an answer, in the order in which the native modules number them
+_OPAQUE = 1987654321
+SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
+_PULL_FIGURES = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
+
+
+def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | None:
+    """The short ways of a broker that has started; None where its settings leave no ordinary request."""
+    if not native.is_native(_fastsend) or not is_native_store(broker):
+        return None
+    ip, port = broker.address.store_host
+    if len(ip) != IPV4_BYTES:
+        return None
+    store = broker.store
+    region = region_of(broker.config)
+    fast_send = FastSend(
+        store.commit_log.tail,
+        store.index.tail,
+        answer_words(RequestCode.SEND_MESSAGE_V2, region, SEND_FIGURES),
+        answer_words(RequestCode.SEND_MESSAGE_V2, region, SEND_FIGURES[:-1]),
+        added=encode_properties({**region, keys.CLUSTER: broker.config.broker_cluster_name}),
+        store_host=ip + port.to_bytes(4, "big"),
+        find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
+        find_queue=store.queue,
+        make_room=store.extend,
+        tell=store.tell,
+        gate=gate_of(broker),
+        now_ms=None if isinstance(broker.clock, SystemClock) else broker.clock.now_ms,
+        peer_of=peer_bytes,
+        with_crc=store.config.enabled_append_prop_crc,
+        hold=hold_until_flushed(store, send_not_safe) if broker.path.sync_flush else None,
+        size_bounds=SIZE_BOUNDS,
+    )
+    broker.topics.on_change.append(lambda changed: fast_send.forget())
+    broker.on_config_change.append(fast_send.ask_again)
+    broker.stats.sources.append(lambda: hand_in_sends(broker, fast_send))
+    fast_send.pull = build_fast_pull(broker) if with_pulls else None
+    return fast_send
+
+
+def is_native_store(broker: Broker) -> bool:
+    """The short ways write through the native tails only."""
+    return type(broker.store.commit_log.tail).__module__.endswith("_native")
+
+
+def hand_in_sends(broker: Broker, sends: FastSend) -> None:
+    """Give the statistics what the short way of sends has counted. It answers in the pass that read the request, in
+    less time than the first bound."""
+    for topic, queue_id, messages, size in sends.take_counts():
+        broker.stats.count_put(topic, queue_id, messages, size)
+    for topic, is_ordered, counts, total, largest in sends.take_sizes():
+        broker.stats.add_sizes(topic, FIFO if is_ordered else NORMAL, counts, total, largest)
+    for code, is_oneway, times in sends.take_answered():
+        answered = Answered(code, ResponseCode.SUCCESS, False, ONEWAY if is_oneway else SUCCESS)
+        broker.answer_times.add(answered, 0, times)
+
+
+def hand_in_pulls(broker: Broker, pulls: FastPull) -> None:
+    answered = Answered(RequestCode.PULL_MESSAGE, ResponseCode.SUCCESS, False, SUCCESS)
+    for group, topic, queue_id, messages, size, times in pulls.take_counts():
+        broker.stats.get(group, topic, queue_id, messages, size, times)
+        broker.answer_times.add(answered, 0, times)
+
+
+# --- sends -----------------------------------------------------------------------------------------------------------
+
+
+def ordinary_queues(broker: Broker, topic: str) -> int:
+    """How many queues of a topic the short way may write to; 0 if messages to it get special treatment."""
+    if topic.startswith("%") or topic in names.SEND_FORBIDDEN_TOPICS:
+        return 0
+    known = broker.topics.get(topic)
+    if known is None or broker.config.enable_topic_message_type_check:
+        return 0
+    if {"queue.type", "cleanup.policy"} & set(known.attributes or ()):
+        return 0
+    return max(known.write_queue_nums, known.read_queue_nums)
+
+
+def gate_of(broker: Broker) -> Callable[[], int]:
+    """Asked once a read: how long a body may be now; 0 if the broker takes no ordinary messages at this moment, the
+    reason of which is the general path's to tell."""
+    store, config, clock, gates = broker.store, broker.config, broker.clock, broker.path.gates
+    flow = next(service for service in broker.services if isinstance(service, FlowControl))
+    only = next(gate for gate in gates if gate == flow.gate)
+    region_id, trace_on = config.region_id, config.trace_on
+
+    def gate() -> int:
+        if len(gates) != 1 or gates[0] is not only or not flow.is_calm() or not config.broker_permission & WRITE:
+            return 0
+        if store.wants_every or 0 < config.start_accept_send_request_time_stamp > clock.now_ms():
+            return 0
+        if store.why_not_writable() is not None or config.region_id != region_id or config.trace_on != trace_on:
+            return 0
+        return config.max_message_size
+
+    return gate
+
+
+def hold_until_flushed(store: MessageStore, not_safe: Callable[[Command], None]) -> Callable[[Connection, bytes], None]:
+    """Under SYNC_FLUSH: takes the answers of a pass, and sends them once the disk has what the pass wrote. If that
+    fails or takes too long, each answer says so first."""
+
+    def hold(connection: Connection, answers: bytes) -> None:
+        connection.in_flight += 1
+
+        def flushed(is_safe: bool) -> None:
+            if is_safe:
+                connection.write_frame([answers])
+            else:
+                for answer in FrameSplitter().feed(answers):
+                    not_safe(answer)
+                    connection.send(answer)
+            connection.in_flight_ended()
+
+        store.call_when_flushed(store.appended, flushed)
+
+    return hold
+
+
+def send_not_safe(answer: Command) -> None:
+    answer.code, answer.remark = ResponseCode.FLUSH_DISK_TIMEOUT, not_safe_yet(PutStatus.FLUSH_DISK_TIMEOUT)
+
+
+def peer_bytes(connection: Connection) -> bytes:
+    """The peer as a record carries it: address, then the port in four bytes."""
+    if connection.peer_bytes is None:
+        ip, port = peer_address(connection)
+        connection.peer_bytes = ip + port.to_bytes(4, "big")
+    return connection.peer_bytes
+
+
+# --- pulls -----------------------------------------------------------------------------------------------------------
+
+
+def build_fast_pull(broker: Broker) -> FastPull | None:
+    config, store = broker.config, broker.store
+    if broker.path.sync_flush or config.slave_read_enable or config.reject_pull_consumer_enable:
+        return None
+    service = next(service for service in broker.services if isinstance(service, PullService))
+    limits = store.config
+    fast_pull = FastPull(
+        store.commit_log.tail,
+        store.commit_log,
+        answer_pieces(RequestCode.PULL_MESSAGE, {"suggestWhichBrokerId": "0"}, _PULL_FIGURES, remark="FOUND"),
+        admit=admission(broker, service),
+        rests_on=(broker.topics, broker.groups, broker.clients, config),
+        commit=broker.offsets.commit,
+        commits_of=broker.offsets.commits_of,
+        resets=broker.offsets.resets,
+        scan_bytes=limits.max_filter_message_size,
+        memory_bytes=physical_memory_bytes() * limits.access_message_in_memory_max_ratio // 100,
+        in_memory=(limits.max_transfer_bytes_on_message_in_memory, limits.max_transfer_count_on_message_in_memory),
+        on_disk=(limits.max_transfer_bytes_on_message_in_disk, limits.max_transfer_count_on_message_in_disk),
+        checked_from=store.checked_from,
+        hot_bytes=HOT_BYTES,
+    )
+    broker.stats.sources.append(lambda: hand_in_pulls(broker, fast_pull))
+    broker.offsets.sources.append(fast_pull.take_commits)
+    broker.offsets.on_replace.append(fast_pull.forget)
+    return fast_pull
+
+
+def admission(
+    broker: Broker, service: PullService
+) -> Callable[[dict[str, str], Connection], _fastpull.Admitted | None]:
+    """Lets the general path check a reader. None if it would refuse it, or if its filter has to see the records."""
+
+    def admit(fields: dict[str, str], connection: Connection) -> _fastpull.Admitted | None:
+        try:
+            request = decode_header(PullMessage, fields)
+            topic, group, matches = service.check(request, connection)
+        except (Refused, HeaderError):
+            return None
+        queue = broker.store.consume_queues.find(request.topic, request.queue_id)
+        if queue is None or not (matches is None or isinstance(matches, TagFilter)):
+            return None
+        return (
+            request.consumer_group,
+            request.topic,
+            request.queue_id,
+            queue,
+            matches.codes or None if matches is not None else None,
+            topic.topic_sys_flag,
+            group.group_sys_flag,
+            broker.offsets.pulls_of(request.consumer_group, request.topic),
+        )
+
+    return admit
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def answer_pieces(
+    code: int, fixed: dict[str, str], figures: tuple[str, ...], remark: str | None = None
+) -> tuple[list[bytes], list[int], bytes]:
+    """An answer of the general path's encoder, cut at its figures: the pieces between them, which figure stands behind
+    which piece (0 is the opaque, then `figures`), and how the binary form begins."""
+    marks = [str(_OPAQUE), *(f"@{name}@" for name in figures)]
+    ext = {**fixed, **dict(zip(figures, marks[1:], strict=True))}
+    request = Command(code, opaque=_OPAQUE)
+    whole = encode_frame(request.answer(0, ext, remark=remark))[8:]
+    order = sorted(range(len(marks)), key=lambda figure: whole.index(marks[figure].encode()))
+    pieces: list[bytes] = []
+    at = 0
+    for figure in order:
+        found = whole.index(marks[figure].encode())
+        pieces.append(whole[at:found])
+        at = found + len(marks[figure])
+    pieces.append(whole[at:])
+    request.serialize_type = 1
+    return pieces, order, encode_frame(request.answer(0, ext))[8:13]  # code, language, version
+
+
+def answer_words(
+    code: int, fixed: dict[str, str], figures: tuple[str, ...]
+) -> tuple[list[bytes], list[int], bytes, bytes]:
+    """The same for the answers of `_answers_native.pyx`, with those entries of the binary form that never change."""
+    return *answer_pieces(code, fixed, figures), b"".join(_binary_entry(*entry) for entry in fixed.items())
+
+
+def _binary_entry(name: str, value: str) -> bytes:
+    return len(name).to_bytes(2, "big") + name.encode() + len(value).to_bytes(4, "big") + value.encode()

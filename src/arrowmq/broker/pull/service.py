@@ -1,0 +1,290 @@
+"""Pulls: check, find the filter, read, answer; or, where nothing is there yet, wait (`longpoll`).
+
+The body of an answer is the stored records themselves, as views of the mapped log. What must come from the disk is read
+by the store's own thread, so that no other request waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from arrowmq.broker.apache_remarks import with_faq
+from arrowmq.broker.groups.subscriptions import (
+    FLAG_COMMIT_OFFSET,
+    FLAG_SUSPEND,
+    FORBIDDEN_BROKER,
+    FORBIDDEN_GROUP,
+    FORBIDDEN_TOPIC,
+    Subscriptions,
+    forbidden,
+)
+from arrowmq.broker.groups.table import SubscriptionGroups
+from arrowmq.broker.offsets.table import ConsumerOffsets
+from arrowmq.broker.pull.longpoll import LongPoll, Waiting
+from arrowmq.broker.runtime.stats import BrokerStats
+from arrowmq.broker.settings.config import READ, BrokerConfig
+from arrowmq.broker.topics.table import Topics
+from arrowmq.clock import Clock
+from arrowmq.remoting.connection import Connection
+from arrowmq.remoting.handlers import LATER, Answer, Call, Refused, answer_to_error, handles
+from arrowmq.store import MessageStore
+from arrowmq.store.results import EntryFilter, GetStatus, Got
+from arrowmq.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.headers import PullMessage
+
+MAX_BYTES = 128 * 1024 * 1024
+MIN_BYTES = 100
+MASTER_ID = 0
+COLD_PROBE_BYTES = 64 * 1024  # what one answer from the disk carries at most
+
+CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class Pull:
+    """One pull under way: what was asked, and what its checks found."""
+
+    __slots__ = ("call", "group", "matches", "max_bytes", "request", "topic")
+
+    def __init__(
+        self,
+        request: PullMessage,
+        call: Call,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        matches: EntryFilter | None,
+    ) -> None:
+        self.request = request
+        self.call = call
+        self.topic = topic
+        self.group = group
+        self.matches = matches
+        asked = request.max_msg_bytes
+        self.max_bytes = MAX_BYTES if asked is None else min(max(asked, MIN_BYTES), MAX_BYTES)
+
+
+@dataclass(eq=False, repr=False)
+class PullService:
+    config: BrokerConfig
+    store: MessageStore
+    topics: Topics
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    subscriptions: Subscriptions
+    longpoll: LongPoll
+    stats: BrokerStats
+    clock: Clock
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+    def pull(self, request: PullMessage, call: Call) -> Any:
+        if call.command.code == RequestCode.LITE_PULL_MESSAGE and not self.config.lite_pull_message_enable:
+            raise forbidden(
+                FORBIDDEN_BROKER,
+                "the broker does not support lite pull: its litePullMessageEnable is false",
+            )
+        pull = self._checked(request, call)
+        if request.sys_flag & FLAG_COMMIT_OFFSET and request.commit_offset >= 0:
+            self._commit(request)
+        reset = self.offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
+        if reset is not None:
+            return self._answer(pull, self._moved(request, reset))
+        return self._read(pull, request.queue_offset, self._first)
+
+    def _checked(self, request: PullMessage, call: Call) -> Pull:
+        return Pull(request, call, *self.check(request, call.connection))
+
+    def check(
+        self, request: PullMessage, connection: Connection
+    ) -> tuple[TopicConfig, SubscriptionGroupConfig, EntryFilter | None]:
+        """Who reads what, and with which filter; raises `Refused`."""
+        if not self.config.is_readable:
+            raise forbidden(
+                FORBIDDEN_BROKER,
+                f"the broker pulling message is forbidden: brokerPermission is {self.config.broker_permission}",
+            )
+        group = self.groups.find(request.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                with_faq(
+                    f"subscription group [{request.consumer_group}] does not exist, "
+                    f"{self.groups.why_not_created(request.consumer_group)}"
+                ),
+            )
+        if not group.consume_enable:
+            raise forbidden(
+                FORBIDDEN_GROUP,
+                f"subscription group no permission, {request.consumer_group}: its consumeEnable is false",
+            )
+        topic = self.topics.get(request.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                with_faq(
+                    f"topic[{request.topic}] not exist, apply first please! Only a first message or an administrator "
+                    f"creates a topic, for example with `arrowmq topic create {request.topic}`"
+                ),
+            )
+        if not topic.perm & READ:
+            raise forbidden(
+                FORBIDDEN_TOPIC,
+                f"the topic[{request.topic}] pulling message is forbidden: its perm is {topic.perm}, without read",
+            )
+        if not 0 <= request.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{connection.peer_text}]",
+            )
+        return topic, group, self.subscriptions.filter_of(request, connection)
+
+    def _commit(self, request: PullMessage) -> None:
+        group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
+        if not self.offsets.has_reset(group, topic, queue_id):
+            self.offsets.commit(group, topic, queue_id, request.commit_offset)
+
+    def _moved(self, request: PullMessage, offset: int) -> Got:
+        return Got(
+            GetStatus.OFFSET_RESET,
+            offset,
+            self.store.min_offset(request.topic, request.queue_id),
+            self.store.max_offset(request.topic, request.queue_id),
+        )
+
+    # Reading
+
+    def _read(self, pull: Pull, offset: int, then: Any) -> Any:
+        """Reads now if that needs no disk, else in the store's thread; `then(pull, got)` answers or waits."""
+        request = pull.request
+        arguments = (request.topic, request.queue_id, offset, request.max_msg_nums, pull.max_bytes, pull.matches)
+        if not self._is_cold(request, offset):
+            return then(pull, self.store.get(*arguments))
+        task = asyncio.ensure_future(self._read_cold(pull, arguments, then))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return LATER
+
+    def _is_cold(self, request: PullMessage, offset: int) -> bool:
+        if self.store.has_cold_entry(request.topic, request.queue_id, offset):
+            return True
+        entries = self.store.entries(request.topic, request.queue_id, offset, 1)
+        return bool(entries) and self.store.is_cold(entries[0].physical_offset, COLD_PROBE_BYTES)
+
+    async def _read_cold(self, pull: Pull, arguments: Any, then: Any) -> None:
+        try:
+            outcome = then(pull, await self.store.get_cold(*arguments))
+        except Exception as failure:
+            outcome = answer_to_error(failure, pull.call)
+        if outcome is not LATER:
+            pull.call.reply(outcome)
+
+    def _first(self, pull: Pull, got: Got) -> Any:
+        """The outcome of the first reading: an answer, or a place among the waiting."""
+        request = pull.request
+        if self._code(got, request.queue_offset) != ResponseCode.PULL_NOT_FOUND or not request.sys_flag & FLAG_SUSPEND:
+            return self._answer(pull, got)
+        self._hold(pull, got.next_offset if got.status is GetStatus.OFFSET_OVERFLOW_ONE else request.queue_offset)
+        return LATER
+
+    def _hold(self, pull: Pull, offset: int) -> None:
+        request = pull.request
+        wait_ms = request.suspend_timeout_millis
+        if not self.config.long_polling_enable:
+            wait_ms = self.config.short_polling_time_mills
+
+        def again(waiting: Waiting, is_over: bool) -> None:
+            self._again(pull, waiting, is_over)
+
+        deadline_ms = self.clock.now_ms() + max(0, wait_ms)
+        self.longpoll.hold(
+            Waiting(pull.call, request.topic, request.queue_id, offset, deadline_ms, pull.matches, again)
+        )
+        if self.store.queue(request.topic, request.queue_id).next_offset > offset:
+            self._wake_when_flushed(request.topic, request.queue_id)
+
+    def _wake_when_flushed(self, topic: str, queue_id: int) -> None:
+        """Under SYNC_FLUSH a message may lie in the queue that readers do not see yet: it woke those who waited for it
+        then, and whoever came in the meantime must be woken when it is on disk."""
+
+        async def wait() -> None:
+            await self.store.flushed(self.store.appended)
+            self.longpoll.poke(topic, queue_id)
+
+        task = asyncio.ensure_future(wait())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _again(self, pull: Pull, waiting: Waiting, is_over: bool) -> None:
+        """A waiting pull was woken, or its time is over."""
+        request = pull.request
+        try:
+            # Group, topic or subscription may be gone by now, or closed to this reader.
+            self._checked(request, pull.call)
+        except Refused as refused:
+            pull.call.reply(answer_to_error(refused, pull.call))
+            return
+
+        def woken(pull: Pull, got: Got) -> Any:
+            may_wait = not is_over and waiting.deadline_ms > self.clock.now_ms()
+            if may_wait and got.status is GetStatus.NO_MATCHED_MESSAGE:
+                waiting.offset = got.next_offset
+                if got.next_offset < got.max_offset:
+                    return self._read(pull, got.next_offset, woken)
+            if may_wait and got.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_OVERFLOW_ONE):
+                self.longpoll.hold(waiting)
+                return LATER
+            return self._answer(pull, got)
+
+        reset = self.offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
+        outcome: Any
+        try:
+            if reset is not None:
+                outcome = self._answer(pull, self._moved(request, reset))
+            else:
+                outcome = self._read(pull, waiting.offset, woken)
+        except Exception as failure:
+            outcome = answer_to_error(failure, pull.call)
+        if outcome is not LATER:
+            pull.call.reply(outcome)
+
+    # Answering
+
+    def _code(self, got: Got, asked_offset: int) -> ResponseCode:
+        if got.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+            return ResponseCode.PULL_NOT_FOUND if asked_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+        return CODES[got.status]
+
+    def _answer(self, pull: Pull, got: Got) -> Answer:
+        request = pull.request
+        self.offsets.pulled(request.consumer_group, request.topic, request.queue_id, got.next_offset)
+        header = {
+            "suggestWhichBrokerId": str(self._suggested_broker(pull, got)),
+            "nextBeginOffset": str(got.next_offset),
+            "minOffset": str(got.min_offset),
+            "maxOffset": str(got.max_offset),
+            "topicSysFlag": str(pull.topic.topic_sys_flag),
+            "groupSysFlag": str(pull.group.group_sys_flag),
+        }
+        code = self._code(got, request.queue_offset)
+        if got.status is not GetStatus.FOUND:
+            self.stats.get_missed()
+            return Answer(code, header, remark=got.status.name)
+        self.stats.get(request.consumer_group, request.topic, request.queue_id, got.count, got.total_bytes)
+        return Answer(code, header, got.pieces, got.status.name, on_sent=got.release)
+
+    def _suggested_broker(self, pull: Pull, got: Got) -> int:
+        if not self.config.slave_read_enable:
+            return MASTER_ID
+        return pull.group.which_broker_when_consume_slowly if got.suggests_slave else pull.group.broker_id

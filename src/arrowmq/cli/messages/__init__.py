@@ -1,0 +1,1 @@
+"""`arrowmq message` and `arrowmq dead-letters`: find, show, send, resend and explain messages."""

@@ -1,0 +1,1 @@
+"""`arrowmq pipeline …`: the Spark pipelines from the command line."""

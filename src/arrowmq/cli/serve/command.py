@@ -1,0 +1,150 @@
+"""`arrowmq server`, `arrowmq namesrv` and `arrowmq broker`: run a node until it is told to stop.
+
+One line with the word `ready` goes to standard output once clients can connect and the broker is in the route;
+everything else goes to standard error. SIGTERM and SIGINT stop the node with everything persisted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from arrowmq.cli import BROKER_COMMANDS, LazyGroup
+
+DEFAULT_DIRECTORY = "arrowmq-data"
+NAMESRV_PORT = 9876
+BROKER_PORT = 10911
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def _common_options(command: Decorated) -> Decorated:
+    for option in (
+        click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"),
+        click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input ends."),
+        click.option(
+            "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting by Apache's name; may be repeated."
+        ),
+        click.option(
+            "-c",
+            "--config",
+            "config_file",
+            type=click.Path(),
+            metavar="FILE",
+            help="A file of Apache's form.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command()
+@click.option("--dir", "directory", type=click.Path(file_okay=False), help=f"Data directory [./{DEFAULT_DIRECTORY}].")
+@click.option("--namesrv-port", type=_PORT, help=f"Port of the NameServer [{NAMESRV_PORT}].")
+@click.option("--port", type=_PORT, help=f"Port of the broker; two below it is used as well [{BROKER_PORT}].")
+@click.option("--name", help="Name of the broker [this machine's name].")
+@click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True, help="Brokers, a process each.")
+@_common_options
+def server(
+    directory: str | None,
+    namesrv_port: int | None,
+    port: int | None,
+    name: str | None,
+    brokers: int,
+    config_file: str | None,
+    settings: tuple[str, ...],
+    log_level: str,
+    stop_with_stdin: bool,
+) -> None:
+    """Run a NameServer and a broker in one process.
+
+    Example: arrowmq server --dir data --namesrv-port 9876 --port 10911 --set autoCreateTopicEnable=false
+    """
+    from arrowmq.cli.serve import running
+
+    properties = running.read_settings(config_file, settings, {"brokerName": name})
+    namesrv_port = NAMESRV_PORT if namesrv_port is None else namesrv_port
+    broker_port = running.port_of(port, properties, BROKER_PORT)
+    root = running.directory_of(directory, properties, DEFAULT_DIRECTORY)
+    if brokers == 1:
+        running.run(
+            lambda: running.node(root, properties, namesrv_port, broker_port),
+            log_level=log_level,
+            stop_with_stdin=stop_with_stdin,
+        )
+    else:
+        from arrowmq.cli.serve import broker_processes as family
+
+        family.run(root, properties, namesrv_port, broker_port, brokers, log_level=log_level)
+
+
+@click.command()
+@click.option("--port", type=_PORT, help=f"Port to listen on [{NAMESRV_PORT}].")
+@click.option("--dir", "directory", type=click.Path(file_okay=False), help="Directory of kvConfig.json [~/namesrv].")
+@_common_options
+def namesrv(
+    port: int | None,
+    directory: str | None,
+    config_file: str | None,
+    settings: tuple[str, ...],
+    log_level: str,
+    stop_with_stdin: bool,
+) -> None:
+    """Run a NameServer.
+
+    Example: arrowmq namesrv --port 9876
+    """
+    from arrowmq.cli.serve import running
+
+    properties = running.read_settings(config_file, settings, {})
+    if config_file is not None:
+        properties.setdefault("configStorePath", str(Path(config_file).absolute()))
+    if directory is not None:
+        properties["kvConfigPath"] = str(Path(directory) / "kvConfig.json")
+        properties.setdefault("configStorePath", str(Path(directory) / "namesrv.properties"))
+    namesrv_port = running.port_of(port, properties, NAMESRV_PORT)
+    root = Path(directory) if directory is not None else Path.home()
+    running.run(
+        lambda: running.node(root, properties, namesrv_port, None), log_level=log_level, stop_with_stdin=stop_with_stdin
+    )
+
+
+@click.group(cls=LazyGroup, table=BROKER_COMMANDS, invoke_without_command=True)
+@click.option("-n", "--namesrv", "namesrv_addr", metavar="HOST:PORT[;HOST:PORT]", help="The NameServers.")
+@click.option("--name", help="Name of the broker [this machine's name].")
+@click.option("--port", type=_PORT, help=f"Port to listen on; two below it is used as well [{BROKER_PORT}].")
+@click.option("--dir", "directory", type=click.Path(file_okay=False), help=f"The store [./{DEFAULT_DIRECTORY}].")
+@_common_options
+@click.pass_context
+def broker(
+    context: click.Context,
+    namesrv_addr: str | None,
+    name: str | None,
+    port: int | None,
+    directory: str | None,
+    config_file: str | None,
+    settings: tuple[str, ...],
+    log_level: str,
+    stop_with_stdin: bool,
+) -> None:
+    """Run a broker. `arrowmq broker config` shows and changes the settings of one that runs.
+
+    Example: arrowmq broker -n localhost:9876 --name broker-a --port 10911 --dir store-a -c broker.conf
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from arrowmq.cli.serve import running
+
+    properties = running.read_settings(config_file, settings, {"namesrvAddr": namesrv_addr, "brokerName": name})
+    running.check_namesrv(properties)
+    broker_port = running.port_of(port, properties, BROKER_PORT)
+    root = running.directory_of(directory, properties, DEFAULT_DIRECTORY)
+    running.run(
+        lambda: running.node(root, properties, None, broker_port), log_level=log_level, stop_with_stdin=stop_with_stdin
+    )

@@ -1,0 +1,36 @@
+"""Administration of a cluster: topics, groups, offsets and lag, routes, messages, dead letters, brokers.
+
+async with Admin("localhost:9876") as admin:
+    await admin.create_topic("orders", queues=8)
+    for queue, lag in (await admin.lag("billing")).items():
+        print(queue, lag)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from arrowmq.client.admin.cluster import ClusterAdmin
+from arrowmq.client.admin.inspect import InspectAdmin
+from arrowmq.client.admin.messages import MessageAdmin
+from arrowmq.client.admin.offsets import OffsetAdmin
+from arrowmq.client.admin.topics import TopicAdmin
+from arrowmq.client.async_scope import Scope
+from arrowmq.client.options import ConnectOptions, Options
+from arrowmq.client.session import Session
+
+
+class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, ClusterAdmin, Scope):
+    """Asks and tells NameServers and brokers; keeps nothing but its connections."""
+
+    def __init__(self, namesrv: str | Sequence[str] | None = None, **connect: Unpack[ConnectOptions]) -> None:
+        options = Options.of(namesrv, connect)
+        self.namespace = options.namespace
+        self.session = Session(options)
+
+    async def start(self) -> None:
+        await self.session.start()
+
+    async def close(self) -> None:
+        await self.session.close()

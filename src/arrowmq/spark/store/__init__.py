@@ -1,0 +1,1 @@
+"""Store directories as tables, without a broker: segments walked record by record, and the small tables beside them."""

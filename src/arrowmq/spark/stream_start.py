@@ -1,0 +1,29 @@
+"""Starts streams on machines that are busy.
+
+Spark gives the Python process of a stream ten seconds to start, a number that cannot be set. A slow or loaded machine
+may need longer; the query then ends before it has begun, with nothing read and nothing written, and may simply be
+started again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+log = logging.getLogger("arrowmq.spark.stream_start")
+T = TypeVar("T")
+TRIES = 6
+LATE_WORKER = "failed to connect back"
+
+
+def unhurried(action: Callable[[], T]) -> T:
+    """Does `action`, which starts a query and waits for it; again if Spark's Python process came too late."""
+    for _ in range(TRIES - 1):
+        try:
+            return action()
+        except Exception as wrong:
+            if LATE_WORKER not in str(wrong):
+                raise
+            log.warning("this machine is busy: Spark's Python process took more than ten seconds; starting it again")
+    return action()

@@ -1,0 +1,1 @@
+"""The commit log: files of equal size that follow one another, preparing the next, walking records by their bytes."""

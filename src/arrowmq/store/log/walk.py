@@ -1,0 +1,81 @@
+"""The face of the log walk: the native form where it is compiled, else the Python twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from arrowmq import native
+from arrowmq.store.log._walk_plain import (
+    BAD_MAGIC,
+    BLANK,
+    CHECK_BODY_CRC,
+    CHECK_RECORD_CRC,
+    END_OF_BUFFER,
+    GAP,
+    REASONS,
+    Sink,
+    Walked,
+)
+from arrowmq.store.log.segment import Segment
+
+if TYPE_CHECKING:
+    from arrowmq.store.log import _walk_plain as _walk
+else:
+    _walk = native.load("arrowmq.store.log._walk")
+
+__all__ = [
+    "BAD_MAGIC",
+    "BLANK",
+    "CHECK_BODY_CRC",
+    "CHECK_RECORD_CRC",
+    "END_OF_BUFFER",
+    "GAP",
+    "REASONS",
+    "Progress",
+    "Sink",
+    "Walked",
+    "check_record",
+    "first_filled",
+    "repair_index",
+    "scan_queue",
+    "topic_and_properties",
+    "walk",
+    "walk_in_steps",
+]
+
+check_record = _walk.check_record
+first_filled = _walk.first_filled
+repair_index = _walk.repair_index
+scan_queue = _walk.scan_queue
+topic_and_properties = _walk.topic_and_properties
+walk = _walk.walk
+
+Progress = Callable[[int], object]
+_STEP_BYTES = 32 << 20
+
+
+def walk_in_steps(segment: Segment, position: int, checks: int, sink: Sink | None, progress: Progress | None) -> Walked:
+    """A walk over a segment that reports how far it is; the verdict is that of one walk over all of it."""
+    records = newest = 0
+    while True:
+        end = min(segment.size, position + _STEP_BYTES)
+        walked = walk(segment.view, position, end, segment.start, checks, sink)
+        if walked.verdict < END_OF_BUFFER and end < segment.size:  # perhaps only the step ends here
+            size = check_record(segment.view, walked.position, segment.size, segment.start, checks)
+            if size > BLANK:
+                end = min(segment.size, walked.position + size)
+                last = walk(segment.view, walked.position, end, segment.start, checks, sink)
+                walked = Walked(
+                    last.position,
+                    END_OF_BUFFER if last.records else last.verdict,
+                    walked.records + last.records,
+                    max(walked.last_store_timestamp, last.last_store_timestamp),
+                )
+        records += walked.records
+        newest = max(newest, walked.last_store_timestamp)
+        if progress is not None:
+            progress(walked.position - position)
+        if walked.verdict != END_OF_BUFFER or walked.position >= segment.size:
+            return Walked(walked.position, walked.verdict, records, newest)
+        position = walked.position

@@ -1,0 +1,189 @@
+"""Reading: by queue and offset with Apache's limits and outcomes, and by time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Callable
+
+from arrowmq.store.config import StoreConfig
+from arrowmq.store.log.commitlog import CommitLog
+from arrowmq.store.log.walk import CHECK_BODY_CRC, CHECK_RECORD_CRC, check_record
+from arrowmq.store.queues.consumequeue import ENTRY_BYTES, ConsumeQueue
+from arrowmq.store.queues.table import Queues
+from arrowmq.store.results import Boundary, EntryFilter, GetStatus, Got
+
+MAX_PULL_BYTES = 128 << 20
+MIN_PULL_BYTES = 100
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+log = logging.getLogger(__name__)
+
+
+def physical_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def store_timestamp_of(record: memoryview) -> int:
+    """The store time of a record, which lies behind the born host."""
+    is_v6 = _INT.unpack_from(record, 36)[0] & 0x10
+    return int(_LONG.unpack_from(record, 68 if is_v6 else 56)[0])
+
+
+class Reader:
+    """Answers reads from the queues and the mapped log."""
+
+    def __init__(self, log: CommitLog, queues: Queues, config: StoreConfig, confirmed: Callable[[], int]) -> None:
+        self._log = log
+        self._queues = queues
+        self._config = config
+        self._confirmed = confirmed
+        self._memory_bytes = physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100
+        # Records from here on were checked at opening, or written since; older ones are checked at reading.
+        self.checked_from = 0
+        self.damaged_records = 0
+        self._checks = CHECK_BODY_CRC
+        if config.enabled_append_prop_crc or config.force_verify_prop_crc:
+            self._checks |= CHECK_RECORD_CRC
+
+    def bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
+        """Min and max offset as readers may see them."""
+        largest = queue.confirmed_max(self._confirmed())
+        return min(queue.min_offset(self._log.min_offset), largest), largest
+
+    def get(
+        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, matches: EntryFilter | None
+    ) -> Got:
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return Got(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        smallest, largest = self.bounds(queue)
+        if largest == 0:
+            return Got(GetStatus.NO_MESSAGE_IN_QUEUE, 0, smallest, largest)
+        if offset < smallest:
+            return Got(GetStatus.OFFSET_TOO_SMALL, smallest, smallest, largest)
+        if offset == largest:
+            return Got(GetStatus.OFFSET_OVERFLOW_ONE, offset, smallest, largest)
+        if offset > largest:
+            return Got(GetStatus.OFFSET_OVERFLOW_BADLY, largest, smallest, largest)
+        entries = queue.view_at(offset, largest)
+        if entries is None or len(entries) < ENTRY_BYTES:
+            per_file = queue.file_bytes // ENTRY_BYTES
+            return Got(GetStatus.OFFSET_FOUND_NULL, (offset // per_file + 1) * per_file, smallest, largest)
+        got = Got(GetStatus.NO_MATCHED_MESSAGE, offset, smallest, largest)
+        limit = max(self._config.max_filter_message_size, max_count * ENTRY_BYTES)
+        # The loop stops before the entry at which `limit` bytes of entries were scanned.
+        entries = entries[: -(-limit // ENTRY_BYTES) * ENTRY_BYTES]
+        self._gather(got, entries, offset, max_count, min(max(max_bytes, MIN_PULL_BYTES), MAX_PULL_BYTES), matches)
+        return got
+
+    def _gather(
+        self, got: Got, entries: memoryview, offset: int, max_count: int, max_bytes: int, matches: EntryFilter | None
+    ) -> None:
+        """Scan entries and take the records wanted, as long as they fit; neighbours in the log become one piece."""
+        end = self._log.appended
+        in_memory_from = end - self._memory_bytes
+        config = self._config
+        run_start = run_end = -1
+        skip_below = -1
+        last_scanned = -1
+        for number in range(len(entries) // ENTRY_BYTES):
+            physical, size, code = struct.unpack_from(">qiq", entries, number * ENTRY_BYTES)
+            if got.count:
+                if got.count + 1 > max_count or got.total_bytes + size > max_bytes:
+                    break
+                if physical >= in_memory_from:
+                    most_bytes = config.max_transfer_bytes_on_message_in_memory
+                    most_count = config.max_transfer_count_on_message_in_memory
+                else:
+                    most_bytes = config.max_transfer_bytes_on_message_in_disk
+                    most_count = config.max_transfer_count_on_message_in_disk
+                if got.total_bytes + size > most_bytes or got.count >= most_count:
+                    break
+            got.next_offset = offset + number + 1
+            last_scanned = physical
+            if physical < skip_below:
+                continue
+            if matches is not None and not matches.matches_entry(code):
+                if not got.count:
+                    got.status = GetStatus.NO_MATCHED_MESSAGE
+                continue
+            record = self._record(physical, size)
+            if record is None:
+                if not got.count:
+                    got.status = GetStatus.MESSAGE_WAS_REMOVING
+                if physical < self._log.min_offset:
+                    skip_below = self._log.min_offset
+                continue
+            if matches is not None and matches.needs_record and not matches.matches_record(record):
+                if not got.count:
+                    got.status = GetStatus.NO_MATCHED_MESSAGE
+                continue
+            got.status = GetStatus.FOUND
+            got.count += 1
+            got.total_bytes += size
+            if got.first_physical_offset < 0:
+                got.first_physical_offset = physical
+            got.last_physical_offset = physical
+            if physical != run_end:
+                self._close_run(got, run_start, run_end)
+                run_start = physical
+            run_end = physical + size
+        self._close_run(got, run_start, run_end)
+        got.suggests_slave = last_scanned >= 0 and end - last_scanned > self._memory_bytes
+
+    def _close_run(self, got: Got, start: int, end: int) -> None:
+        if start >= 0:
+            piece = self._log.view(start, end - start)
+            assert piece is not None
+            got.pieces.append(piece)
+
+    def _record(self, physical: int, size: int) -> memoryview | None:
+        """A record by its entry; None if it is gone from the log, or not what the entry says."""
+        record = self._log.view(physical, size)
+        if record is None or size < 91:
+            return None
+        if _INT.unpack_from(record, 0)[0] != size or _LONG.unpack_from(record, 28)[0] != physical:
+            return None
+        if physical < self.checked_from and check_record(record, 0, size, physical, self._checks) != size:
+            self.damaged_records += 1
+            log.error("the record at %d of the commit log is damaged and left out; run `arrowmq store check`", physical)
+            return None
+        return record
+
+    def record_at(self, physical: int) -> memoryview | None:
+        """The bytes of the record that starts at a place in the log, if one does."""
+        head = self._log.view(physical, 91)
+        if head is None:
+            return None
+        size = int(_INT.unpack_from(head, 0)[0])
+        record = self._log.view(physical, size)
+        if record is None or check_record(record, 0, size, physical, self._checks) != size:
+            return None
+        return record
+
+    def store_time(self, queue: ConsumeQueue, offset: int) -> int:
+        """The store time of a queue's message; -1 if it is not there or no longer in the log."""
+        entry = queue.entry(offset)
+        if entry is None:
+            return -1
+        record = self._record(entry.physical_offset, entry.size)
+        return -1 if record is None else store_timestamp_of(record)
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
+        """LOWER: the first message stored at or after the time, else the max offset. UPPER: the last one stored at or
+        before it, else the min offset. Store times follow the log's order, so halving finds it."""
+        smallest, largest = self.bounds(queue)
+        low, high = smallest, largest
+        while low < high:
+            middle = (low + high) // 2
+            time = self.store_time(queue, middle)
+            is_before = time < timestamp if boundary is Boundary.LOWER else time <= timestamp
+            if is_before:
+                low = middle + 1
+            else:
+                high = middle
+        if boundary is Boundary.UPPER:
+            low -= 1
+        return max(smallest, min(low, largest))
