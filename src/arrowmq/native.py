@@ -15,7 +15,7 @@ WANTS_TWINS = os.environ.get("ARROWMQ_TWINS", "") not in ("", "0")
 
 
 def load(name: str) -> ModuleType:
-    """The native form of `name` (such as `arrowmq.wire.frames._frames`) if it is compiled and wanted, else `_frames_plain`."""
+    """The native form of `name` (such as `arrowmq.wire.frames._frames`) if compiled and wanted, else the plain one."""
     if not WANTS_TWINS:
         try:
             return importlib.import_module(f"{name}_native")
