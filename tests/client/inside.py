@@ -15,15 +15,15 @@ class UnderWay(NamedTuple):
 
     messages: int
     bytes: int
-    flights: int
+    pending_sends: int
 
 
 NOTHING = UnderWay(0, 0, 0)
 
 
 def under_way(producer: arrowmq.Producer) -> UnderWay:
-    in_flight = producer._in_flight
-    return UnderWay(in_flight.count, in_flight.bytes, len(producer._session.flights))
+    in_flight = producer._budget
+    return UnderWay(in_flight.count, in_flight.bytes, len(producer._session.pending_sends))
 
 
 def session_of(producer: arrowmq.Producer) -> Session:

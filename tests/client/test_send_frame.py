@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from arrowmq import native
 from arrowmq.client.errors import ArrowMQError
-from arrowmq.client.produce import _pending_sends_plain as _flights_plain
+from arrowmq.client.produce import _pending_sends_plain as _pending_sends_plain
 from arrowmq.client.produce.faults import FaultTable
 from arrowmq.client.produce.outgoing import Message, Packing, message_properties, pack
 from arrowmq.client.produce.send_frame import FrameStarts
@@ -23,7 +23,7 @@ from arrowmq.wire.frames import Command, FrameError, decode_frame, encode_frame
 from arrowmq.wire.message_queue import MessageQueue
 from arrowmq.wire.properties import encode_properties
 
-TWINS = [_flights_plain]
+TWINS = [_pending_sends_plain]
 if native.is_native(native.load("arrowmq.client.produce._pending_sends")):
     TWINS.append(native.load("arrowmq.client.produce._pending_sends"))  # type: ignore[arg-type]
 WORD = st.text(st.characters(exclude_characters="\x01\x02 |\x00", exclude_categories=("Cs",)), min_size=1, max_size=20)
@@ -91,13 +91,13 @@ def test_the_short_way_writes_the_properties_of_the_general_way(
 
 
 class Landed:
-    """Feeds bytes to one twin, with a flight for each opaque, and tells how each flight ended."""
+    """Feeds bytes to one twin, with a pending send for each opaque, and says how each ended."""
 
     def __init__(self, twin: ModuleType, opaques: set[int]) -> None:
         self._loop = asyncio.new_event_loop()
         self._twin: Any = twin
-        self.flights = {
-            opaque: self._twin.Flight(
+        self.pending_sends = {
+            opaque: self._twin.PendingSend(
                 opaque, "topic", QUEUE, "host:1", None, f"ID{opaque}", 3.0, self._loop.create_future(), None
             )
             for opaque in opaques
@@ -105,7 +105,7 @@ class Landed:
         self.consumed: int | str = -1
 
     def feed(self, data: bytes) -> Landed:
-        waiting = dict(self.flights)
+        waiting = dict(self.pending_sends)
         try:
             self.consumed = self._twin.settle(waiting, memoryview(data), lambda: 1.0)
         except FrameError as broken:
@@ -117,8 +117,8 @@ class Landed:
     @property
     def outcome(self) -> list[object]:
         ends: list[object] = [self.consumed, self.waiting]
-        for opaque, flight in sorted(self.flights.items()):
-            future = flight.future
+        for opaque, pending in sorted(self.pending_sends.items()):
+            future = pending.future
             if not future.done():
                 ends.append((opaque, "in flight"))
             elif (error := future.exception()) is not None:
@@ -153,7 +153,7 @@ ANSWERS = st.builds(
     cut=st.integers(0, 40),
     damage=st.none() | st.tuples(st.integers(0, 400), st.integers(0, 255)),
 )
-def test_both_twins_end_the_same_flights_in_the_same_way(
+def test_both_forms_end_the_same_pending_sends_in_the_same_way(
     frames: list[bytes], cut: int, damage: tuple[int, int] | None
 ) -> None:
     """Whole, cut and damaged answers: the same receipts and errors, the same bytes consumed, nothing read beyond."""
@@ -180,7 +180,7 @@ def test_a_refusal_ends_the_flight_with_the_brokers_own_words(twin: ModuleType) 
     frame = encode_frame(refusal)
     landed = Landed(twin, {2}).feed(frame)
     assert len(frame) == landed.consumed
-    assert "too much" in str(landed.flights[2].future.exception())
+    assert "too much" in str(landed.pending_sends[2].future.exception())
 
 
 @both_twins
@@ -189,8 +189,11 @@ def test_a_slow_answer_makes_its_broker_suspect_and_a_quick_one_clears_it(twin: 
     fields = {"queueId": "1", "queueOffset": "2", "msgId": "M"}
     for took_s, is_available in ((0.04, True), (0.7, False), (0.01, True)):
         landed = Landed(twin, {1})
-        landed.flights[1].faults = faults
-        landed.flights[1].launched = 1.0 - took_s
+        landed.pending_sends[1].faults = faults
+        landed.pending_sends[1].sent_at = 1.0 - took_s
         landed.feed(encode_frame(Command(code=0, opaque=1, flag=1, ext=fields, serialize_type=1)))
-        assert (1, 2) == (landed.flights[1].future.result().queue_id, landed.flights[1].future.result().queue_offset)
+        assert (1, 2) == (
+            landed.pending_sends[1].future.result().queue_id,
+            landed.pending_sends[1].future.result().queue_offset,
+        )
         assert is_available == faults.is_available("broker-a")

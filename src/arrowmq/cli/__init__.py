@@ -7,7 +7,6 @@ nothing else is imported for it, and `arrowmq --help` imports none of them. To a
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from typing import Any
 
@@ -37,7 +36,7 @@ BROKER_COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called; those whose module is not there do not appear."""
+    """A group whose commands are imported when they are called."""
 
     def __init__(self, *arguments: Any, table: dict[str, tuple[str, str]], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -45,26 +44,20 @@ class LazyGroup(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         del context
-        return [name for name, (place, _) in self._table.items() if _exists(place)]
+        return list(self._table)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         del context
         place, _ = self._table.get(name, ("", ""))
-        if not place or not _exists(place):
+        if not place:
             return None
         module, _, attribute = place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, self._table[name][1]) for name in self.list_commands(context)]
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
-
-
-def _exists(place: str) -> bool:
-    return importlib.util.find_spec(place.partition(":")[0]) is not None
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._table[name][1]) for name in self.list_commands(context)])
 
 
 @click.group(

@@ -16,7 +16,7 @@ from arrowmq.client import names
 from arrowmq.client.credentials import Credentials
 from arrowmq.client.errors import ArrowMQError, InvalidUse, NamesrvUnreachable, NoRoute, Refused, TimedOut, Unreachable
 from arrowmq.client.options import Options
-from arrowmq.client.produce.pending_sends import Flights
+from arrowmq.client.produce.pending_sends import PendingSends
 from arrowmq.client.produce.send_frame import DEFAULT_TOPIC_QUEUES
 from arrowmq.client.routes import Route
 from arrowmq.remoting.client import RemotingClient
@@ -46,7 +46,7 @@ class Session:
         self.remoting = RemotingClient(options.clock, tls=options.tls)
         ids = UniqueIds(_ip_bytes(self.client_id.partition("@")[0]), options.clock.now_ms)
         self.new_msg_id = ids.next
-        self.flights = Flights(options.clock, self.remoting, ids, self._quick_connection)
+        self.pending_sends = PendingSends(options.clock, self.remoting, ids, self._quick_connection)
         self.credentials = Credentials(*options.credentials) if options.credentials else None
         #: Nobody must see requests before they leave: they may be written in whatever way is quickest.
         self.is_plain = self.credentials is None and not options.rpc_hooks
@@ -113,7 +113,7 @@ class Session:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
         await self.remoting.close()
-        self.flights.close()
+        self.pending_sends.close()
 
     def check_usable(self) -> None:
         """Fails with a sentence, instead of hanging, for a client that has not begun, has ended or lives elsewhere."""

@@ -1,6 +1,6 @@
-"""Sends under way, compiled. `_flights_plain` has the layout and says what is right; this says it faster.
+"""Sends under way, compiled. `_pending_sends_plain` has the layout and says what is right; this says it faster.
 
-Answers of success with the fields that brokers give are read here; every other answer is decoded and landed as the twin
+Answers of success with the fields that brokers give are read here; every other answer is decoded and resolved as the twin
 does it. All lengths of an answer are checked before they are used.
 """
 
@@ -13,7 +13,7 @@ from libc.string cimport memcmp, memcpy, memset
 from arrowmq.wire._bytes cimport get32, number, put16, put32
 
 from arrowmq.client.produce.faults import SLOW_FROM_S
-from arrowmq.client.produce.outcome import land
+from arrowmq.client.produce.outcome import resolve
 from arrowmq.client.produce.outgoing import details_bytes
 from arrowmq.client.produce.receipt import SendReceipt, SendStatus
 from arrowmq.wire.codes import CURRENT_VERSION, LanguageCode, RequestCode
@@ -131,11 +131,11 @@ cpdef bytes frame(
     return written
 
 
-cdef class Flight:
+cdef class PendingSend:
     """One send that waits for its answer; `future` gets the receipt, or the error of this attempt."""
 
     cdef public object opaque, topic, queue, address, connection, msg_id, future, faults
-    cdef public double timeout_s, launched, deadline
+    cdef public double timeout_s, sent_at, deadline
 
     def __init__(self, opaque, topic, queue, address, connection, msg_id, double timeout_s, future, faults):
         self.opaque = opaque
@@ -218,7 +218,7 @@ cdef inline object text_or_none(const uint8_t* text, Py_ssize_t size):
 
 
 def settle(dict by_opaque, view, monotonic):
-    """Give the answers at the beginning of `view` to their flights; how many bytes that took.
+    """Give the answers at the beginning of `view` to their pending_sends; how many bytes that took.
 
     It ends at the first frame that is not whole, not with the binary header, or nobody's here.
     """
@@ -227,7 +227,7 @@ def settle(dict by_opaque, view, monotonic):
     cdef Py_ssize_t position = 0, end, length, header
     cdef uint32_t word
     cdef Answer answer
-    cdef object flight, opaque
+    cdef object pending, opaque
     cdef double now = -1
     PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
     try:
@@ -242,39 +242,39 @@ def settle(dict by_opaque, view, monotonic):
             if length > end - position - 4:
                 break
             opaque = <int32_t>read_u32(at + 13)
-            flight = by_opaque.get(opaque)
-            if flight is None:
+            pending = by_opaque.get(opaque)
+            if pending is None:
                 break
             if now < 0:
                 now = monotonic()
             if at[8] or at[9] or not read_answer(at + 8, header, &answer):
-                # A frame that cannot be read leaves the flight where it is, to end with its connection.
+                # A frame that cannot be read leaves the pending send where it is, to end with its connection.
                 command = decode_frame(PyBytes_FromStringAndSize(<const char*>at + 4, length))
                 del by_opaque[opaque]
-                land(flight, command, monotonic)
+                resolve(pending, command, monotonic)
             else:
                 del by_opaque[opaque]
-                arrive(<Flight>flight, &answer, now)
+                arrive(<PendingSend>pending, &answer, now)
             position += 4 + length
         return position
     finally:
         PyBuffer_Release(&buffer)
 
 
-cdef int arrive(Flight flight, Answer* answer, double now) except -1:
-    cdef double took_s = now - flight.launched
-    cdef object faults = flight.faults
+cdef int arrive(PendingSend pending, Answer* answer, double now) except -1:
+    cdef double took_s = now - pending.sent_at
+    cdef object faults = pending.faults
     if faults is not None and (took_s >= slow_from_s or faults.suspicions):
-        faults.answered(flight.queue.broker_name, took_s * 1000)
-    cdef object future = flight.future
+        faults.answered(pending.queue.broker_name, took_s * 1000)
+    cdef object future = pending.future
     if not future.done():
         future.set_result(
             SendReceipt(
-                flight.topic,
-                flight.queue.broker_name,
+                pending.topic,
+                pending.queue.broker_name,
                 answer.queue_id,
                 answer.queue_offset,
-                flight.msg_id,
+                pending.msg_id,
                 PyUnicode_DecodeUTF8(<const char*>answer.msg_id, answer.msg_id_size, "replace"),
                 SEND_OK,
                 text_or_none(answer.transaction_id, answer.transaction_id_size),
@@ -307,16 +307,16 @@ cdef class Lane:
 
     cdef public object route
     cdef public Py_ssize_t turn
-    cdef object _flights, _topic, _faults
+    cdef object _pending_sends, _topic, _faults
     cdef dict _routes
     cdef list _targets
     cdef object _suspicions
     cdef Py_ssize_t _largest_bytes
 
-    def __init__(self, flights, route, dict routes, targets, faults, Py_ssize_t largest_bytes):
+    def __init__(self, pending_sends, route, dict routes, targets, faults, Py_ssize_t largest_bytes):
         self.route = route
         self.turn = 0
-        self._flights = flights
+        self._pending_sends = pending_sends
         self._topic = route.topic
         self._routes = routes
         self._targets = list(targets)
@@ -325,38 +325,38 @@ cdef class Lane:
         self._largest_bytes = largest_bytes
 
     def begin(self, body, tag, keys, properties, flag, wait_store, double timeout_s):
-        """Send a message; its flight waits for the answer."""
+        """Send a message; the pending send waits for the answer."""
         cdef Target target = self._target(body, flag)
         if target is None:
             return None
-        cdef object flights = self._flights
-        cdef object born_ms = flights.now_ms()
-        cdef object msg_id = flights.msg_id_at(born_ms)
-        cdef object opaque = flights.next_opaque()
+        cdef object pending_sends = self._pending_sends
+        cdef object born_ms = pending_sends.now_ms()
+        cdef object msg_id = pending_sends.msg_id_at(born_ms)
+        cdef object opaque = pending_sends.next_opaque()
         cdef bytes raw = properties_bytes(tag, keys, properties, wait_store, msg_id)
         cdef bytes written = frame(SEND_V2, opaque, 0, target.start, 0, flag, born_ms, raw, body)
-        cdef Flight flight = Flight.__new__(Flight)
-        flight.opaque = opaque
-        flight.topic = self._topic
-        flight.queue = target.queue
-        flight.address = target.address
-        flight.connection = target.connection
-        flight.msg_id = msg_id
-        flight.timeout_s = timeout_s
-        flight.future = flights.new_future()
-        flight.faults = self._faults
-        flights.launch(flight, written)
-        return flight
+        cdef PendingSend pending = PendingSend.__new__(PendingSend)
+        pending.opaque = opaque
+        pending.topic = self._topic
+        pending.queue = target.queue
+        pending.address = target.address
+        pending.connection = target.connection
+        pending.msg_id = msg_id
+        pending.timeout_s = timeout_s
+        pending.future = pending_sends.new_future()
+        pending.faults = self._faults
+        pending_sends.begin(pending, written)
+        return pending
 
     def begin_oneway(self, body, tag, keys, properties, flag, wait_store):
         """Send a message that gets no answer; on which connection."""
         cdef Target target = self._target(body, flag)
         if target is None:
             return None
-        cdef object flights = self._flights
-        cdef object born_ms = flights.now_ms()
-        cdef bytes raw = properties_bytes(tag, keys, properties, wait_store, flights.msg_id_at(born_ms))
-        cdef object opaque = flights.next_opaque()
+        cdef object pending_sends = self._pending_sends
+        cdef object born_ms = pending_sends.now_ms()
+        cdef bytes raw = properties_bytes(tag, keys, properties, wait_store, pending_sends.msg_id_at(born_ms))
+        cdef object opaque = pending_sends.next_opaque()
         target.connection.write(frame(SEND_V2, opaque, ONEWAY, target.start, 0, flag, born_ms, raw, body))
         return target.connection
 
@@ -369,7 +369,7 @@ cdef class Lane:
             return None
         cdef Target target = <Target>self._targets[self.turn % len(self._targets)]
         if target.connection is None or target.connection.closed:
-            target.connection = self._flights.connection_to(target.address)
+            target.connection = self._pending_sends.connection_to(target.address)
             if target.connection is None:
                 return None
         self.turn += 1

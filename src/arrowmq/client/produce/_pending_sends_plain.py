@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from arrowmq.client.produce.faults import FaultTable
-from arrowmq.client.produce.outcome import land
+from arrowmq.client.produce.outcome import resolve
 from arrowmq.client.produce.outgoing import details_bytes
 from arrowmq.client.produce.receipt import SendReceipt
 from arrowmq.client.routes import Route
@@ -25,7 +25,7 @@ from arrowmq.wire.frames import ONEWAY_FLAG, decode_frame
 from arrowmq.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from arrowmq.client.produce.pending_sends import Flights
+    from arrowmq.client.produce.pending_sends import PendingSends
 
 _HEAD = struct.Struct(">IIhbhiiii")
 _FIXED_BYTES = 21
@@ -77,11 +77,20 @@ def frame(
     )  # fmt: skip
 
 
-class Flight:
+class PendingSend:
     """One send that waits for its answer; `future` gets the receipt, or the error of this attempt."""
 
     __slots__ = (
-        "address", "connection", "deadline", "faults", "future", "launched", "msg_id", "opaque", "queue", "timeout_s",
+        "address",
+        "connection",
+        "deadline",
+        "faults",
+        "future",
+        "msg_id",
+        "opaque",
+        "queue",
+        "sent_at",
+        "timeout_s",
         "topic",
     )  # fmt: skip
 
@@ -106,12 +115,12 @@ class Flight:
         self.timeout_s = timeout_s
         self.future = future
         self.faults = faults
-        self.launched = 0.0
+        self.sent_at = 0.0
         self.deadline = 0.0
 
 
-def settle(by_opaque: dict[int, Flight], view: memoryview, monotonic: Callable[[], float]) -> int:
-    """Give the answers at the beginning of `view` to their flights; how many bytes that took.
+def settle(by_opaque: dict[int, PendingSend], view: memoryview, monotonic: Callable[[], float]) -> int:
+    """Give the answers at the beginning of `view` to their pending_sends; how many bytes that took.
 
     It ends at the first frame that is not whole, not with the binary header, or nobody's here.
     """
@@ -123,9 +132,9 @@ def settle(by_opaque: dict[int, Flight], view: memoryview, monotonic: Callable[[
             break
         if length > end - position - 4 or opaque not in by_opaque:
             break
-        # A frame that cannot be read leaves the flight where it is, to end with its connection.
+        # A frame that cannot be read leaves the pending send where it is, to end with its connection.
         command = decode_frame(view[position + 4 : position + 4 + length])
-        land(by_opaque.pop(opaque), command, monotonic)
+        resolve(by_opaque.pop(opaque), command, monotonic)
         position += 4 + length
     return position
 
@@ -150,7 +159,7 @@ class Lane:
 
     def __init__(
         self,
-        flights: Flights,
+        pending_sends: PendingSends,
         route: Route,
         routes: Mapping[str, Route],
         targets: Sequence[Target],
@@ -159,7 +168,7 @@ class Lane:
     ) -> None:
         self.route = route
         self.turn = 0
-        self._flights = flights
+        self._pending_sends = pending_sends
         self._topic = route.topic
         self._routes = routes
         self._targets = list(targets)
@@ -176,24 +185,24 @@ class Lane:
         flag: int,
         wait_store: bool,
         timeout_s: float,
-    ) -> Flight | None:
-        """Send a message; its flight waits for the answer."""
+    ) -> PendingSend | None:
+        """Send a message; the pending send waits for the answer."""
         target = self._target(body, flag)
         if target is None:
             return None
-        flights = self._flights
-        born_ms = flights.now_ms()
-        msg_id = flights.msg_id_at(born_ms)
-        opaque = flights.next_opaque()
+        pending_sends = self._pending_sends
+        born_ms = pending_sends.now_ms()
+        msg_id = pending_sends.msg_id_at(born_ms)
+        opaque = pending_sends.next_opaque()
         raw = properties_bytes(tag, keys, properties, wait_store, msg_id)
         written = frame(RequestCode.SEND_MESSAGE_V2, opaque, 0, target.start, 0, flag, born_ms, raw, body)
         assert target.connection is not None
-        flight = Flight(
+        pending = PendingSend(
             opaque, self._topic, target.queue, target.address, target.connection, msg_id, timeout_s,
-            flights.new_future(), self._faults,
+            pending_sends.new_future(), self._faults,
         )  # fmt: skip
-        flights.launch(flight, written)
-        return flight
+        pending_sends.begin(pending, written)
+        return pending
 
     def begin_oneway(
         self,
@@ -208,10 +217,10 @@ class Lane:
         target = self._target(body, flag)
         if target is None:
             return None
-        flights = self._flights
-        born_ms = flights.now_ms()
-        raw = properties_bytes(tag, keys, properties, wait_store, flights.msg_id_at(born_ms))
-        code, opaque = RequestCode.SEND_MESSAGE_V2, flights.next_opaque()
+        pending_sends = self._pending_sends
+        born_ms = pending_sends.now_ms()
+        raw = properties_bytes(tag, keys, properties, wait_store, pending_sends.msg_id_at(born_ms))
+        code, opaque = RequestCode.SEND_MESSAGE_V2, pending_sends.next_opaque()
         connection = target.connection
         assert connection is not None
         connection.write(frame(code, opaque, ONEWAY_FLAG, target.start, 0, flag, born_ms, raw, body))
@@ -228,7 +237,7 @@ class Lane:
         target = self._targets[self.turn % len(self._targets)]
         connection = target.connection
         if connection is None or connection.closed:
-            target.connection = self._flights.connection_to(target.address)
+            target.connection = self._pending_sends.connection_to(target.address)
             if target.connection is None:
                 return None
         self.turn += 1

@@ -1,4 +1,4 @@
-"""How a send's flight ends: with the receipt that the answer holds, or with the error of this attempt."""
+"""How a pending send ends: with the receipt that the answer holds, or with the error of this attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from arrowmq.client.produce._pending_sends_plain import Flight
+    from arrowmq.client.produce._pending_sends_plain import PendingSend
 
 #: Answers that say no, and yet the message is stored.
 STORED_CODES = (
@@ -45,36 +45,36 @@ def receipt_of(topic: str, queue: MessageQueue, msg_id: str, answer: Command) ->
     )
 
 
-def land(flight: Flight, answer: Command, monotonic: Callable[[], float]) -> None:
+def resolve(pending: PendingSend, answer: Command, monotonic: Callable[[], float]) -> None:
     """The answer has come."""
     if answer.code and answer.code not in STORED_CODES:
-        fail(flight, Refused(what(flight.topic, flight.queue), flight.address, answer.code, answer.remark))
+        fail(pending, Refused(what(pending.topic, pending.queue), pending.address, answer.code, answer.remark))
         return
     try:
-        receipt = receipt_of(flight.topic, flight.queue, flight.msg_id, answer)
+        receipt = receipt_of(pending.topic, pending.queue, pending.msg_id, answer)
     except ValueError as wrong:
-        fail(flight, Unreachable(what(flight.topic, flight.queue), flight.address, wrong))
+        fail(pending, Unreachable(what(pending.topic, pending.queue), pending.address, wrong))
         return
-    took_s = monotonic() - flight.launched
-    faults = flight.faults
+    took_s = monotonic() - pending.sent_at
+    faults = pending.faults
     if faults is not None and (took_s >= SLOW_FROM_S or faults.suspicions):
-        faults.answered(flight.queue.broker_name, took_s * 1000)
-    if not flight.future.done():
-        flight.future.set_result(receipt)
+        faults.answered(pending.queue.broker_name, took_s * 1000)
+    if not pending.future.done():
+        pending.future.set_result(receipt)
 
 
-def time_out(flight: Flight) -> None:
-    fail(flight, TimedOut(what(flight.topic, flight.queue), flight.address, flight.timeout_s))
+def time_out(pending: PendingSend) -> None:
+    fail(pending, TimedOut(what(pending.topic, pending.queue), pending.address, pending.timeout_s))
 
 
-def lose(flight: Flight, reason: str) -> None:
+def lose(pending: PendingSend, reason: str) -> None:
     """The connection is gone."""
-    lost = ConnectionLost(flight.address, f"the connection to {flight.address} was lost: {reason}")
-    failure = Unreachable(what(flight.topic, flight.queue), flight.address, lost)
+    lost = ConnectionLost(pending.address, f"the connection to {pending.address} was lost: {reason}")
+    failure = Unreachable(what(pending.topic, pending.queue), pending.address, lost)
     failure.__cause__ = lost
-    fail(flight, failure)
+    fail(pending, failure)
 
 
-def fail(flight: Flight, failure: Exception) -> None:
-    if not flight.future.done():
-        flight.future.set_exception(failure)
+def fail(pending: PendingSend, failure: Exception) -> None:
+    if not pending.future.done():
+        pending.future.set_exception(failure)

@@ -1,11 +1,12 @@
-"""Sends under way: which answer belongs to which, when each is too late, and the frames they left in.
+"""Pending sends: which answer belongs to which, when each is too late, and the frames they left in.
 
-There is no task, no timer and no header object a message. A send writes its frame into the connection, leaves a flight
-in a table, and awaits the flight's future; the answer's bytes resolve it where they are read. One timer stands for the
-earliest deadline. The hot parts, a message to frame and an answer to receipt, are `_flights_plain` or its native twin.
+There is no task, no timer and no header object a message. A send writes its frame into the connection, leaves a
+pending send in a table, and awaits its future; the answer's bytes resolve it where they are read. One timer stands for
+the earliest deadline. The hot parts, a message to frame and an answer to receipt, are `_pending_sends_plain` or its
+native form.
 
-Opaques of flights have the second-highest bit set and those of all other requests do not, so that a look at an answer
-tells whose it is.
+Opaques of pending sends have the second-highest bit set and those of all other requests do not, so that a look at an
+answer shows whose it is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from arrowmq import native
-from arrowmq.client.produce.outcome import land, lose, time_out
+from arrowmq.client.produce.outcome import lose, resolve, time_out
 from arrowmq.client.produce.receipt import SendReceipt
 from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.client import RemotingClient
@@ -26,23 +27,23 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.ids import UniqueIds
 
 if TYPE_CHECKING:
-    from arrowmq.client.produce import _pending_sends_plain as _flights
+    from arrowmq.client.produce import _pending_sends_plain as _pending_sends
 else:
-    _flights = native.load("arrowmq.client.produce._pending_sends")
+    _pending_sends = native.load("arrowmq.client.produce._pending_sends")
 
-Flight = _flights.Flight
-Lane = _flights.Lane
-Target = _flights.Target
-frame = _flights.frame
-field = _flights.field
+PendingSend = _pending_sends.PendingSend
+Lane = _pending_sends.Lane
+Target = _pending_sends.Target
+frame = _pending_sends.frame
+field = _pending_sends.field
 
-__all__ = ["Flight", "Flights", "Lane", "Target", "field", "frame"]
+__all__ = ["Lane", "PendingSend", "PendingSends", "Target", "field", "frame"]
 
 _NEVER = float("inf")
 FIRST_OPAQUE = MAX_OPAQUE + 1
 
 
-class Flights:
+class PendingSends:
     """All sends of one session."""
 
     def __init__(
@@ -58,7 +59,7 @@ class Flights:
         self._clock = clock
         self._monotonic = clock.monotonic
         self._numbers = itertools.count()
-        self._by_opaque: dict[int, Flight] = {}
+        self._by_opaque: dict[int, PendingSend] = {}
         self._answers = 0
         self._timer: Timer | None = None
         self._timer_at = _NEVER
@@ -76,14 +77,14 @@ class Flights:
             self._loop = asyncio.get_running_loop()
         return self._loop.create_future()
 
-    def launch(self, flight: Flight, written: bytes) -> None:
+    def begin(self, pending: PendingSend, written: bytes) -> None:
         """Send the frame and wait for its answer."""
-        connection = flight.connection
+        connection = pending.connection
         if connection.is_ending:
-            lose(flight, connection.why_closed)
+            lose(pending, connection.why_closed)
             return
-        flight.launched = now = self._monotonic()
-        flight.deadline = deadline = now + flight.timeout_s
+        pending.sent_at = now = self._monotonic()
+        pending.deadline = deadline = now + pending.timeout_s
         if deadline < self._timer_at:
             self._arm(deadline)
         by_opaque = self._by_opaque
@@ -91,12 +92,12 @@ class Flights:
         # in this turn of the loop, so it need not wait for the turn's end.
         is_lone = not by_opaque and self._answers <= 1
         self._answers = 0
-        by_opaque[flight.opaque] = flight
+        by_opaque[pending.opaque] = pending
         connection.write_request(written, is_lone)
 
-    def forget(self, flight: Flight) -> None:
+    def forget(self, pending: PendingSend) -> None:
         """Nobody waits for it any more."""
-        self._by_opaque.pop(flight.opaque, None)
+        self._by_opaque.pop(pending.opaque, None)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -104,30 +105,30 @@ class Flights:
             self._timer = None
         self._timer_at = _NEVER
 
-    # -- what ends a flight
+    # -- what ends a pending send
 
     def _settle(self, _connection: Connection, view: memoryview) -> tuple[int, None]:
         by_opaque = self._by_opaque
         before = len(by_opaque)
         if not before:
             return 0, None
-        consumed = _flights.settle(by_opaque, view, self._monotonic)
+        consumed = _pending_sends.settle(by_opaque, view, self._monotonic)
         self._answers += before - len(by_opaque)
         return consumed, None
 
     def _stray(self, answer: Command) -> bool:
         """An answer that came in another form than the request had."""
-        flight = self._by_opaque.pop(answer.opaque, None)
-        if flight is None:
+        pending = self._by_opaque.pop(answer.opaque, None)
+        if pending is None:
             return False
         self._answers += 1
-        land(flight, answer, self._monotonic)
+        resolve(pending, answer, self._monotonic)
         return True
 
     def _lost(self, connection: Connection) -> None:
-        for flight in [each for each in self._by_opaque.values() if each.connection is connection]:
-            self.forget(flight)
-            lose(flight, connection.why_closed)
+        for pending in [each for each in self._by_opaque.values() if each.connection is connection]:
+            self.forget(pending)
+            lose(pending, connection.why_closed)
 
     def _arm(self, moment: float) -> None:
         if self._timer is not None:
@@ -139,8 +140,8 @@ class Flights:
         self._timer = None
         self._timer_at = _NEVER
         now = self._monotonic()
-        for flight in [each for each in self._by_opaque.values() if each.deadline <= now]:
-            self.forget(flight)
-            time_out(flight)
+        for pending in [each for each in self._by_opaque.values() if each.deadline <= now]:
+            self.forget(pending)
+            time_out(pending)
         if self._by_opaque:
-            self._arm(min(flight.deadline for flight in self._by_opaque.values()))
+            self._arm(min(pending.deadline for pending in self._by_opaque.values()))

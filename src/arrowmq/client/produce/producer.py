@@ -24,7 +24,7 @@ from arrowmq.client.produce.pending_sends import Lane
 from arrowmq.client.produce.receipt import SendReceipt, SendStatus
 from arrowmq.client.produce.request_reply import Replies, reply_properties
 from arrowmq.client.produce.selectors import QueueSelector, by_hash
-from arrowmq.client.produce.send_budget import InFlight
+from arrowmq.client.produce.send_budget import SendBudget
 from arrowmq.client.produce.sending import Choice, Sender
 from arrowmq.client.produce.transactions import (
     Checker,
@@ -97,7 +97,7 @@ class Producer(Scope):
             avoid_slow_brokers=avoid_slow_brokers,
             retry_when_not_flushed=retry_when_not_flushed,
         )
-        self._in_flight = InFlight(max_in_flight, max_in_flight_bytes)
+        self._budget = SendBudget(max_in_flight, max_in_flight_bytes)
         self._hooks = Hooks(hooks)
         self._listener = transaction_listener
         checker = transaction_checker or (transaction_listener.check if transaction_listener is not None else None)
@@ -181,22 +181,22 @@ class Producer(Scope):
         ):  # fmt: skip
             # The way that nearly every message takes: no message object, one coroutine, one future.
             lane = self._lanes.get(topic)
-            if lane is not None and type(body) is bytes and self._in_flight.try_enter(size := len(body)):
+            if lane is not None and type(body) is bytes and self._budget.try_enter(size := len(body)):
                 wait_s = self._timeout_s if timeout_s is None else timeout_s
                 try:
-                    flight = lane.begin(body, tag, keys, properties, flag, wait_store, wait_s)
-                    if flight is not None:
+                    pending = lane.begin(body, tag, keys, properties, flag, wait_store, wait_s)
+                    if pending is not None:
                         try:
-                            return await flight.future
+                            return await pending.future
                         except (Unreachable, TimedOut, Refused):
                             message = Message(topic, body, tag, keys, properties, flag=flag, wait_store=wait_store)
-                            packed = self._pack(message, msg_id=flight.msg_id)
-                            return await self._sender.send(packed, wait_s, begun=flight)
+                            packed = self._pack(message, msg_id=pending.msg_id)
+                            return await self._sender.send(packed, wait_s, begun=pending)
                         finally:
-                            if flight.future.cancelled():
-                                self._session.flights.forget(flight)
+                            if pending.future.cancelled():
+                                self._session.pending_sends.forget(pending)
                 finally:
-                    self._in_flight.leave(size)
+                    self._budget.leave(size)
         message = message or Message(
             topic, body, tag, keys, properties, delay_level, delay, deliver_at, order_key, flag, wait_store
         )
@@ -253,19 +253,19 @@ class Producer(Scope):
         packed = self._pack(message)
         size = len(packed.body)
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        if not self._in_flight.try_enter(size):
-            await self._in_flight.enter(size, timeout_s, message.topic)
+        if not self._budget.try_enter(size):
+            await self._budget.enter(size, timeout_s, message.topic)
         work = self._deliver(packed, _choice(message, queue, selector), timeout_s)
         task = self._session.spawn(work, "send")
         # Not at the end of the work itself: a task that is cancelled before its first step never runs it.
-        task.add_done_callback(lambda _ended: self._in_flight.leave(size))
+        task.add_done_callback(lambda _ended: self._budget.leave(size))
         return task
 
     async def flush(self) -> None:
         """Wait until nothing is under way."""
         if self._accumulator is not None:
             self._accumulator.flush()
-        await self._in_flight.drained()
+        await self._budget.drained()
 
     async def send_batch(
         self,
@@ -282,12 +282,12 @@ class Producer(Scope):
         choice = _choice(messages[0], queue, selector)
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         size = len(whole.body)
-        if not self._in_flight.try_enter(size):
-            await self._in_flight.enter(size, timeout_s, whole.topic)
+        if not self._budget.try_enter(size):
+            await self._budget.enter(size, timeout_s, whole.topic)
         try:
             receipt = await self._attempt(whole, choice, timeout_s, RequestCode.SEND_BATCH_MESSAGE)
         finally:
-            self._in_flight.leave(size)
+            self._budget.leave(size)
         return receipts_of(parts, receipt)
 
     def _open_lane(self, topic: str) -> None:
@@ -320,12 +320,12 @@ class Producer(Scope):
     async def _send(self, packed: Packed, choice: Choice | None, timeout_s: float | None) -> SendReceipt:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         size = len(packed.body)
-        if not self._in_flight.try_enter(size):
-            await self._in_flight.enter(size, timeout_s, packed.topic)
+        if not self._budget.try_enter(size):
+            await self._budget.enter(size, timeout_s, packed.topic)
         try:
             return await self._deliver(packed, choice, timeout_s)
         finally:
-            self._in_flight.leave(size)
+            self._budget.leave(size)
 
     async def _deliver(self, packed: Packed, choice: Choice | None, timeout_s: float) -> SendReceipt:
         accumulator = self._accumulator

@@ -8,7 +8,7 @@ from collections import deque
 from arrowmq.client.errors import SendTimedOut
 
 
-class InFlight:
+class SendBudget:
     def __init__(self, max_count: int, max_bytes: int) -> None:
         if max_count < 1 or max_bytes < 1:
             raise ValueError(f"the bounds of what is in flight must be positive, not {max_count} and {max_bytes} bytes")

@@ -1,7 +1,7 @@
 """The fields of a send request that are the same for all messages to one queue, written once.
 
 The general form (`Sender.request`, a `Command`) says the same, for where hooks or signatures must see the fields;
-a test compares the two. `_flights_plain` has the layout.
+a test compares the two. `_pending_sends_plain` has the layout.
 """
 
 from __future__ import annotations

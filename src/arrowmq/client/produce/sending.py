@@ -25,7 +25,7 @@ from arrowmq.client.errors import (
 from arrowmq.client.produce.faults import FaultTable, choose_queue
 from arrowmq.client.produce.outcome import STORED_CODES, receipt_of, what
 from arrowmq.client.produce.outgoing import Packed
-from arrowmq.client.produce.pending_sends import Flight, Lane, Target, frame
+from arrowmq.client.produce.pending_sends import Lane, PendingSend, Target, frame
 from arrowmq.client.produce.receipt import SendReceipt, SendStatus
 from arrowmq.client.produce.send_frame import DEFAULT_TOPIC_QUEUES, FrameStarts
 from arrowmq.client.routes import Route
@@ -87,7 +87,7 @@ class Sender:
         choice: Choice | None = None,
         *,
         code: int = RequestCode.SEND_MESSAGE_V2,
-        begun: Flight | None = None,
+        begun: PendingSend | None = None,
     ) -> SendReceipt:
         """Deliver to one queue. With a `choice` the message stays on that queue, otherwise retries change brokers.
 
@@ -96,7 +96,7 @@ class Sender:
         the message, and counts for no attempt.
         """
         monotonic = self._session.clock.monotonic
-        started = monotonic() if begun is None else begun.launched
+        started = monotonic() if begun is None else begun.sent_at
         tried: list[str] = []
         causes: list[ArrowMQError] = []
         unsure: SendReceipt | None = None
@@ -133,7 +133,7 @@ class Sender:
         code: int,
         left_s: float,
         tried: list[str],
-        begun: Flight | None = None,
+        begun: PendingSend | None = None,
     ) -> SendReceipt:
         """One attempt, with what is learnt from its failure. `tried` gets the broker that it went to."""
         session = self._session
@@ -193,7 +193,7 @@ class Sender:
     async def _ask(self, address: str, packed: Packed, queue: MessageQueue, code: int, left_s: float) -> SendReceipt:
         """One attempt. On an open connection, with nobody who must see the fields, the frame is written directly."""
         session = self._session
-        flights = session.flights
+        pending_sends = session.pending_sends
         connection = session.remoting.connection(address) if session.is_plain else None
         topic = packed.message.topic
         if connection is None or prop.RECONSUME_TIME in packed.properties:
@@ -203,7 +203,7 @@ class Sender:
             if self.faults is not None:
                 self.faults.answered(queue.broker_name, (session.clock.monotonic() - asked) * 1000)
             return receipt_of(topic, queue, packed.msg_id, answer)
-        opaque = flights.next_opaque()
+        opaque = pending_sends.next_opaque()
         written = frame(
             code,
             opaque,
@@ -215,14 +215,14 @@ class Sender:
             encode_properties(packed.properties),
             packed.body,
         )
-        future = flights.new_future()
-        flight = Flight(opaque, topic, queue, address, connection, packed.msg_id, left_s, future, self.faults)
-        flights.launch(flight, written)
+        future = pending_sends.new_future()
+        pending = PendingSend(opaque, topic, queue, address, connection, packed.msg_id, left_s, future, self.faults)
+        pending_sends.begin(pending, written)
         try:
             return await future
         finally:
             if future.cancelled():
-                flights.forget(flight)
+                pending_sends.forget(pending)
 
     def open_lane(self, topic: str, largest_bytes: int) -> None:
         """Let plain messages to this topic, up to such a size, take the short way from now on."""
@@ -236,7 +236,9 @@ class Sender:
             if (address := route.master(queue.broker_name)) is not None
         ]
         if len(targets) == len(route.publish_queues) > 0:
-            lane = self.lanes[topic] = Lane(session.flights, route, session.routes, targets, self.faults, largest_bytes)
+            lane = self.lanes[topic] = Lane(
+                session.pending_sends, route, session.routes, targets, self.faults, largest_bytes
+            )
             lane.turn = self._turn + 1  # the round goes on
 
     async def send_oneway(self, packed: Packed, choice: Choice | None = None) -> None:
