@@ -107,8 +107,8 @@ class Node:
             await metrics.stop()
         broker, self.broker = self.broker, None
         if broker is not None:
-            # The store closes in the last step of the broker's stop, and the connections end in the same turn of the
-            # loop: no request can come between.
+            # The store closes in the last step of the broker's stop, and the connections end in the same event loop
+            # iteration: no request can come between.
             await broker.stop()
         servers, self._servers = self._servers, []
         await asyncio.gather(*(server.close() for server in servers))
@@ -160,10 +160,10 @@ class Node:
         await self.metrics.start(config.metrics_prom_exporter_host, config.metrics_prom_exporter_port)
 
     async def _wait_for_registration(self, broker: Broker) -> None:
-        is_told = False
+        has_warned = False
         while not any(name_server.is_registered for name_server in broker.registration.name_servers):
-            if not is_told:
-                is_told = True
+            if not has_warned:
+                has_warned = True
                 log.warning(
                     "waiting for a NameServer addresses=%s: none of them has accepted this broker yet",
                     broker.config.namesrv_addr,

@@ -121,7 +121,7 @@ async def test_a_figure_that_cannot_be_told_is_an_answer_and_a_line_in_the_log(
     monkeypatch.setattr(node.metrics.broker.stats, "gather", lambda: 1 // 0)
     head, body = await get(node)
     assert (head.split(b" ")[1], "ZeroDivisionError" in body) == (b"500", True)
-    assert "the metrics cannot be told" in caplog.text
+    assert "the metrics cannot be gathered" in caplog.text
     monkeypatch.undo()
     assert (await get(node))[0].split(b" ")[1] == b"200"
 

@@ -156,14 +156,14 @@ async def test_registrations_that_cannot_be_right_are_refused(open_house: Any) -
 
 
 def compressed(*, mappings: bool) -> bytes:
-    def piece(text: str) -> bytes:
+    def counted(text: str) -> bytes:
         return len(text.encode()).to_bytes(4, "big") + text.encode()
 
-    data = piece('{"counter":1,"stateVersion":0,"timestamp":5}') + (2).to_bytes(4, "big")
-    data += piece('TopicA 8 4 6 SINGLE_TAG {"message.type":"NORMAL"}') + piece("TopicB 1 1 4 SINGLE_TAG")
-    data += piece("[]")
+    data = counted('{"counter":1,"stateVersion":0,"timestamp":5}') + (2).to_bytes(4, "big")
+    data += counted('TopicA 8 4 6 SINGLE_TAG {"message.type":"NORMAL"}') + counted("TopicB 1 1 4 SINGLE_TAG")
+    data += counted("[]")
     if mappings:
-        data += (1).to_bytes(4, "big") + piece(
+        data += (1).to_bytes(4, "big") + counted(
             '{"bname":"broker-a","topic":"TopicA","totalQueues":2,"currIdMap":{0:1}}'
         )
     return zlib.compress(data, 9)

@@ -199,10 +199,10 @@ def test_members_learn_of_a_new_lowest_id() -> None:
     first = house.register("broker-a", B, 1, enable_acting_master=True)
     assert first.change is None  # for the very first broker nothing changed
     change = house.register("broker-a", A, 0, enable_acting_master=True).change
-    assert (change.min_broker_id, change.min_broker_address, change.tell) == (0, A, [B])
+    assert (change.min_broker_id, change.min_broker_address, change.notify) == (0, A, [B])
     assert (change.offline_address, change.ha_address) == (None, "10.0.0.1:10912")
     (change,) = house.tables.unregister([BrokerKey("C", A)], "was lost")
-    assert (change.min_broker_id, change.offline_address, change.ha_address, change.tell) == (
+    assert (change.min_broker_id, change.offline_address, change.ha_address, change.notify) == (
         1,
         A,
         "10.0.0.2:10912",

@@ -1,4 +1,4 @@
-"""`arrowmq bench`: a quick figure of what a running server does for one client; for comparisons see benchmarks/."""
+"""`arrowmq bench`: a quick measurement of what a running server does for one client; benchmarks/ compares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUIET_S = 10.0
 
 
 @dataclass(slots=True)
-class Figures:
+class Measured:
     messages: int
     seconds: float
     messages_per_second: float
@@ -32,15 +32,15 @@ class Figures:
     waited_ms: tuple[float, float, float] | None = None
 
 
-def _row(figures: Figures) -> dict[str, Any]:
+def _row(measured: Measured) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "messages": figures.messages,
-        "seconds": figures.seconds,
-        "messagesPerSecond": figures.messages_per_second,
-        "bytesPerSecond": figures.bytes_per_second,
+        "messages": measured.messages,
+        "seconds": measured.seconds,
+        "messagesPerSecond": measured.messages_per_second,
+        "bytesPerSecond": measured.bytes_per_second,
     }
-    if figures.waited_ms is not None:
-        row |= dict(zip(("medianMs", "p99Ms", "slowestMs"), figures.waited_ms, strict=True))
+    if measured.waited_ms is not None:
+        row |= dict(zip(("medianMs", "p99Ms", "slowestMs"), measured.waited_ms, strict=True))
     return row
 
 
@@ -85,7 +85,7 @@ async def bench(link: Link, seconds: float, body_bytes: int, in_flight: int, que
     )
 
 
-async def _send(link: Link, topic: str, seconds: float, body_bytes: int, in_flight: int, bar: Progress) -> Figures:
+async def _send(link: Link, topic: str, seconds: float, body_bytes: int, in_flight: int, bar: Progress) -> Measured:
     body = os.urandom(body_bytes)
     took_ms: list[float] = []
     began = time.perf_counter()
@@ -104,7 +104,7 @@ async def _send(link: Link, topic: str, seconds: float, body_bytes: int, in_flig
         elapsed = time.perf_counter() - began
     took_ms.sort()
     count = len(took_ms)
-    return Figures(
+    return Measured(
         count,
         elapsed,
         count / elapsed,
@@ -113,7 +113,7 @@ async def _send(link: Link, topic: str, seconds: float, body_bytes: int, in_flig
     )
 
 
-async def _consume(link: Link, topic: str, group: str, expected: int, body_bytes: int, bar: Progress) -> Figures:
+async def _consume(link: Link, topic: str, group: str, expected: int, body_bytes: int, bar: Progress) -> Measured:
     count = 0
     async with Consumer(
         link.namesrv, group=group, topic=topic, consume_from="first", auto_ack=True, **link.connect
@@ -130,4 +130,4 @@ async def _consume(link: Link, topic: str, group: str, expected: int, body_bytes
             count += 1
             bar.advance(bar.task_ids[0])
         elapsed = time.perf_counter() - began
-    return Figures(count, elapsed, count / elapsed, count * body_bytes / elapsed)
+    return Measured(count, elapsed, count / elapsed, count * body_bytes / elapsed)

@@ -12,7 +12,7 @@ from arrowmq.broker import names
 from arrowmq.broker.runtime import stats as items
 from arrowmq.broker.send.flow import FlowControl, private_memory_bytes
 from arrowmq.metrics.label_values import is_system, labels_of, language_name, version_name, yes_no
-from arrowmq.metrics.labelled import BYTES, MILLISECONDS, Pieces, in_unit
+from arrowmq.metrics.labelled import BYTES, MILLISECONDS, LabelledFamilies, in_unit
 from arrowmq.metrics.lag import GroupLag, lags_of
 from arrowmq.metrics.message_kinds import KindFamilies
 from arrowmq.metrics.requests import RequestFamilies
@@ -32,7 +32,7 @@ class BrokerFamilies:
         self.broker = broker
         self.loop_watch = loop_watch
         config = broker.config
-        self.pieces = Pieces(
+        self.labelled = LabelledFamilies(
             {
                 **labels_of(config.metrics_label),
                 "cluster": config.broker_cluster_name,
@@ -40,8 +40,8 @@ class BrokerFamilies:
                 "node_id": config.broker_name,
             }
         )
-        self.requests = RequestFamilies(broker, self.pieces)
-        self.kinds = KindFamilies(broker, self.pieces, self.pieces.with_labels(**STORAGE))
+        self.requests = RequestFamilies(broker, self.labelled)
+        self.kinds = KindFamilies(broker, self.labelled, self.labelled.with_labels(**STORAGE))
         self.flow = next(service for service in broker.services if isinstance(service, FlowControl))
 
     def collect(self) -> Iterator[Metric]:
@@ -61,41 +61,41 @@ class BrokerFamilies:
         return yes_no(topic.startswith(names.RETRY_PREFIX)), yes_no(is_of_system)
 
     def _tables(self) -> Iterator[Metric]:
-        broker, one = self.broker, self.pieces.one
+        broker, one = self.broker, self.labelled.one
         yield one("rocketmq_broker_permission", "4 read, 2 write, 6 both", broker.config.broker_permission)
         yield one("rocketmq_topic_number", "Topics of this broker", len(broker.topics.table))
         yield one("rocketmq_consumer_group_number", "Consumer groups of this broker", len(broker.groups.table))
 
     def _messages(self) -> Iterator[Metric]:
-        stats, pieces = self.broker.stats, self.pieces
+        stats, labelled = self.broker.stats, self.labelled
         for name, about, item in (
             ("rocketmq_messages_out", "Messages given to consumers", items.GROUP_GET_NUMS),
             ("rocketmq_throughput_out", "Bytes given to consumers", items.GROUP_GET_SIZE),
         ):
-            family = pieces.counter(name, about, "topic", "consumer_group", "is_retry", "is_system")
+            family = labelled.counter(name, about, "topic", "consumer_group", "is_retry", "is_system")
             for key, counted in stats.items[item].items():
                 topic, _, group = key.partition("@")
-                pieces.add(family, counted.total, topic, group, *self._reader_labels(topic, group))
+                labelled.add(family, counted.total, topic, group, *self._reader_labels(topic, group))
             yield family
-        dead = pieces.counter(
+        dead = labelled.counter(
             "rocketmq_send_to_dlq_messages", "Messages given up", "topic", "consumer_group", "is_system"
         )
         for key, counted in stats.items[items.DLQ_PUT_NUMS].items():
             topic, _, group = key.partition("@")
-            pieces.add(dead, counted.total, topic, group, yes_no(names.is_system_group(group)))
+            labelled.add(dead, counted.total, topic, group, yes_no(names.is_system_group(group)))
         yield dead
 
     def _clients(self) -> Iterator[Metric]:
-        clients, pieces = self.broker.clients, self.pieces
+        clients, labelled = self.broker.clients, self.labelled
         producers: Counter[tuple[str, str]] = Counter()
         for channels in clients.producers.values():
             for channel in channels.values():
                 producers[language_name(channel.language), version_name(channel.version)] += 1
-        family = pieces.gauge("rocketmq_producer_connections", "Producers", "language", "version", "protocol_type")
+        family = labelled.gauge("rocketmq_producer_connections", "Producers", "language", "version", "protocol_type")
         for (language, version), count in producers.items():
-            pieces.add(family, count, language, version, "remoting")
+            labelled.add(family, count, language, version, "remoting")
         yield family
-        family = pieces.gauge(
+        family = labelled.gauge(
             "rocketmq_consumer_connections",
             "Consumers",
             *("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
@@ -107,12 +107,12 @@ class BrokerFamilies:
             mode = {"CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}.get(group.consume_type or "", "push")
             for (language, version), count in members.items():
                 is_of_system = yes_no(names.is_system_group(group.name))
-                pieces.add(family, count, group.name, language, version, mode, "remoting", is_of_system)
+                labelled.add(family, count, group.name, language, version, mode, "remoting", is_of_system)
         yield family
-        differing = pieces.counter(
+        differing = labelled.counter(
             "arrowmq_differing_subscriptions", "Times that members of a group were found to subscribe differently"
         )
-        pieces.add(differing, clients.differing_subscriptions)
+        labelled.add(differing, clients.differing_subscriptions)
         yield differing
 
     def _lag(self) -> Iterator[Metric]:
@@ -125,30 +125,32 @@ class BrokerFamilies:
             ("rocketmq_consumer_queueing_latency", "Age of the oldest not yet pulled", "queueing_ms", MILLISECONDS),
         )
         for name, about, attribute, unit in by_group:
-            family = self.pieces.gauge(name, about, *LAG_LABELS)
+            family = self.labelled.gauge(name, about, *LAG_LABELS)
             for lag in lags:
                 labels = self._reader_labels(lag.topic, lag.group)
-                self.pieces.add(family, getattr(lag, attribute), lag.group, lag.topic, *labels)
+                self.labelled.add(family, getattr(lag, attribute), lag.group, lag.topic, *labels)
             yield from in_unit(family, unit)
         yield from self._lag_by_queue(lags)
 
     def _lag_by_queue(self, lags: list[GroupLag]) -> Iterator[Metric]:
-        labels, pieces = ("consumer_group", "topic", "queue_id"), self.pieces
-        messages = pieces.gauge("arrowmq_queue_lag_messages", "Messages stored and not yet consumed, by queue", *labels)
-        seconds = pieces.gauge("arrowmq_queue_lag_seconds", "Age of the oldest of them, by queue", *labels)
+        labels, labelled = ("consumer_group", "topic", "queue_id"), self.labelled
+        messages = labelled.gauge(
+            "arrowmq_queue_lag_messages", "Messages stored and not yet consumed, by queue", *labels
+        )
+        seconds = labelled.gauge("arrowmq_queue_lag_seconds", "Age of the oldest of them, by queue", *labels)
         for lag in lags:
             for queue in lag.queues:
-                pieces.add(messages, queue.messages, lag.group, lag.topic, str(queue.queue_id))
-                pieces.add(seconds, queue.latency_ms / 1000, lag.group, lag.topic, str(queue.queue_id))
+                labelled.add(messages, queue.messages, lag.group, lag.topic, str(queue.queue_id))
+                labelled.add(seconds, queue.latency_ms / 1000, lag.group, lag.topic, str(queue.queue_id))
         yield messages
         yield seconds
 
     def _storage(self) -> Iterator[Metric]:
-        store, pieces = self.broker.store, self.pieces
+        store, labelled = self.broker.store, self.labelled
         earliest = store.earliest_time()
         age_ms = self.broker.clock.now_ms() - earliest if earliest > 0 else 0
         not_flushed = store.appended - store.flushed_position
-        local = pieces.with_labels(**STORAGE)
+        local = labelled.with_labels(**STORAGE)
         for name, about, value, unit in (
             ("size", "Bytes of the commit log", store.appended - store.min_physical_offset, BYTES),
             ("flush_behind_bytes", "Bytes of the log not forced to disk yet", not_flushed, BYTES),
@@ -156,25 +158,27 @@ class BrokerFamilies:
             ("message_reserve_time", "Age of the oldest message", age_ms, MILLISECONDS),
         ):
             yield from in_unit(local.one(f"rocketmq_storage_{name}", about, value), unit)
-        yield pieces.one("arrowmq_log_appended_offset", "Where the next record goes", store.appended)
-        yield pieces.one("arrowmq_log_flushed_offset", "Up to where the log is forced to disk", store.flushed_position)
-        yield pieces.one("arrowmq_log_min_offset", "Where the log begins", store.min_physical_offset)
-        cold = pieces.counter("arrowmq_cold_reads", "Reads that waited for the disk, in the thread for them")
-        pieces.add(cold, store.cold_reads)
+        yield labelled.one("arrowmq_log_appended_offset", "Where the next record goes", store.appended)
+        yield labelled.one(
+            "arrowmq_log_flushed_offset", "Up to where the log is forced to disk", store.flushed_position
+        )
+        yield labelled.one("arrowmq_log_min_offset", "Where the log begins", store.min_physical_offset)
+        cold = labelled.counter("arrowmq_cold_reads", "Reads that waited for the disk, in the thread for them")
+        labelled.add(cold, store.cold_reads)
         yield cold
 
     def _health(self) -> Iterator[Metric]:
-        pieces = self.pieces
-        refused = pieces.counter("arrowmq_refused_sends", "Sends refused, by reason", "reason")
+        labelled = self.labelled
+        refused = labelled.counter("arrowmq_refused_sends", "Sends refused, by reason", "reason")
         for reason in ("flush lag", "disk", "memory", "rate limit"):
-            pieces.add(refused, self.flow.refused[reason], reason)
+            labelled.add(refused, self.flow.refused[reason], reason)
         yield refused
-        failed = pieces.counter("arrowmq_failed_sends", "Sends answered with an error, of any kind")
-        pieces.add(failed, self.broker.stats.failed_puts)
+        failed = labelled.counter("arrowmq_failed_sends", "Sends answered with an error, of any kind")
+        labelled.add(failed, self.broker.stats.failed_puts)
         yield failed
-        yield pieces.one("arrowmq_waiting_pulls", "Pulls that wait for a message", self.broker.longpoll.count)
-        yield pieces.one("arrowmq_own_memory_bytes", "Memory that is this process's alone", private_memory_bytes())
+        yield labelled.one("arrowmq_waiting_pulls", "Pulls that wait for a message", self.broker.longpoll.count)
+        yield labelled.one("arrowmq_own_memory_bytes", "Memory that is this process's alone", private_memory_bytes())
         if self.loop_watch is not None:
             longest_s = self.loop_watch.take_longest_s()
             about = "Longest standstill of the event loop since the last look"
-            yield pieces.one("arrowmq_loop_pause_seconds", about, longest_s)
+            yield labelled.one("arrowmq_loop_pause_seconds", about, longest_s)

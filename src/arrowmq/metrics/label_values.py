@@ -1,4 +1,4 @@
-"""The words that metrics use as values of labels."""
+"""The values of labels, as Apache's metrics spell them."""
 
 from __future__ import annotations
 

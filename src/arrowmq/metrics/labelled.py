@@ -18,12 +18,12 @@ from arrowmq.distribution import Distribution
 MILLISECONDS, SECONDS, BYTES = "milliseconds", "seconds", "bytes"
 
 
-class Pieces:
+class LabelledFamilies:
     def __init__(self, labels: Mapping[str, str]) -> None:
         self.labels = dict(labels)
 
-    def with_labels(self, **labels: str) -> Pieces:
-        return Pieces({**self.labels, **labels})
+    def with_labels(self, **labels: str) -> LabelledFamilies:
+        return LabelledFamilies({**self.labels, **labels})
 
     def gauge(self, name: str, about: str, *labels: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(name, about, labels=[*self.labels, *labels])

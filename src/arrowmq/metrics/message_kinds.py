@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from arrowmq.broker.delayed.timer import TimerMessages
 from arrowmq.broker.names import TIMER_TOPIC
 from arrowmq.broker.transactions.service import TransactionService
-from arrowmq.metrics.labelled import MILLISECONDS, SECONDS, Pieces, in_unit
+from arrowmq.metrics.labelled import MILLISECONDS, SECONDS, LabelledFamilies, in_unit
 
 if TYPE_CHECKING:
     from arrowmq.broker.broker import Broker
@@ -21,10 +21,10 @@ MOST_HALF_MESSAGES = 5_000
 
 
 class KindFamilies:
-    def __init__(self, broker: Broker, pieces: Pieces, local: Pieces) -> None:
+    def __init__(self, broker: Broker, labelled: LabelledFamilies, local: LabelledFamilies) -> None:
         """`local` gives what is in the store its further labels."""
         self.broker = broker
-        self.pieces = pieces
+        self.labelled = labelled
         self.local = local
         self.transactions = next(each for each in broker.services if isinstance(each, TransactionService)).counts
         self.timer = next(each for each in broker.services if isinstance(each, TimerMessages))
@@ -35,21 +35,21 @@ class KindFamilies:
             yield from self._timer()
 
     def _transactions(self) -> Iterator[Metric]:
-        pieces, counts = self.pieces, self.transactions
+        labelled, counts = self.labelled, self.transactions
         for name, about, ended in (
             ("rocketmq_commit_messages", "Transactions committed", counts.committed),
             ("rocketmq_rollback_messages", "Transactions rolled back", counts.rolled_back),
         ):
-            yield self._by_topic(pieces, ended, name, about)
-        latency = pieces.histogram(
+            yield self._by_topic(labelled, ended, name, about)
+        latency = labelled.histogram(
             "rocketmq_finish_message_latency", "Seconds from a message's birth to its commit", "topic"
         )
         for topic, values in counts.latency.items():
-            pieces.add_all(latency, values, topic)
+            labelled.add_all(latency, values, topic)
         yield from in_unit(latency, MILLISECONDS)
-        half = pieces.gauge("rocketmq_half_messages", "Half messages neither committed nor rolled back yet", "topic")
+        half = labelled.gauge("rocketmq_half_messages", "Half messages neither committed nor rolled back yet", "topic")
         for topic, count in counts.open_by_topic(MOST_HALF_MESSAGES).items():
-            pieces.add(half, count, topic)
+            labelled.add(half, count, topic)
         yield half
 
     def _timer(self) -> Iterator[Metric]:
@@ -81,8 +81,8 @@ class KindFamilies:
         stored_ms = self.broker.store.store_time(TIMER_TOPIC, 0, self.timer.queue_offset)
         return max(0, self.broker.clock.now_ms() - stored_ms) if stored_ms > 0 else 0
 
-    def _by_topic(self, pieces: Pieces, counts: Counter[str], name: str, about: str) -> Metric:
-        family = pieces.counter(name, about, "topic")
+    def _by_topic(self, labelled: LabelledFamilies, counts: Counter[str], name: str, about: str) -> Metric:
+        family = labelled.counter(name, about, "topic")
         for topic, count in counts.items():
-            pieces.add(family, count, topic)
+            labelled.add(family, count, topic)
         return family

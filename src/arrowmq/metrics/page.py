@@ -81,8 +81,8 @@ class MetricsPage:
             return _response("404 Not Found", b"the metrics are at /metrics\n")
         try:
             text = self.text()
-        except Exception as failure:  # one figure that cannot be told must not look like a broker that is down
-            log.exception("the metrics cannot be told")
+        except Exception as failure:  # one value that cannot be read must not look like a broker that is down
+            log.exception("the metrics cannot be gathered")
             return _response("500 Internal Server Error", f"{type(failure).__name__}: {failure}\n".encode())
         return _response("200 OK", text, "text/plain; version=0.0.4; charset=utf-8")
 

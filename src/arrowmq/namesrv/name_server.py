@@ -74,7 +74,7 @@ class NameServer:
         for key, live in self.tables.live.items():
             if live.connection is connection:
                 log.warning("broker left name=%s address=%s reason=its connection ended", live.broker_name, key.address)
-        self._broker_requests.tell(self.tables.unregister_connection(connection))
+        self._broker_requests.notify(self.tables.unregister_connection(connection))
 
     def _schedule_scan(self) -> None:
         self._scan_timer = self._clock.call_later(self.config.scan_not_active_broker_interval / 1000, self._scan)
@@ -91,6 +91,6 @@ class NameServer:
                 "broker left name=%s address=%s reason=not heard for %d s", live.broker_name, key.address, silent_s
             )
             why = f"was not heard for {silent_s} s and was taken out"
-            self._broker_requests.tell(self.tables.unregister([key], why))
+            self._broker_requests.notify(self.tables.unregister([key], why))
             if isinstance(live.connection, Connection):
                 live.connection.close()

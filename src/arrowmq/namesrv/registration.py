@@ -68,7 +68,7 @@ def _read_body(body: bytes, version: int, *, is_compressed: bool) -> RegisterBro
 
 
 class _Reader:
-    """Takes big-endian numbers and counted pieces out of the inflated body, checking each length."""
+    """Takes big-endian numbers and counted strings out of the inflated body, checking each length."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -84,10 +84,10 @@ class _Reader:
         self._position = end
         return value
 
-    def piece(self) -> bytes:
+    def counted(self) -> bytes:
         length = self.number()
         if length > len(self._data) - self._position:
-            raise BodyError(f"the compressed registration ends inside a piece of {length} bytes", self._position)
+            raise BodyError(f"the compressed registration ends inside a string of {length} bytes", self._position)
         self._position += length
         return self._data[self._position - length : self._position]
 
@@ -105,13 +105,13 @@ def _read_compressed(body: bytes, version: int) -> RegisterBrokerBody:
     if inflater.unconsumed_tail:
         raise BodyError(f"the registration inflates to more than {MAX_INFLATED_BYTES} bytes")
     reader = _Reader(data)
-    data_version = fastjson.loads(reader.piece(), DataVersion)
-    topics = [_read_topic(reader.piece()) for _ in range(reader.number())]
-    filter_servers = fastjson.loads(reader.piece() or b"[]", list[str])
+    data_version = fastjson.loads(reader.counted(), DataVersion)
+    topics = [_read_topic(reader.counted()) for _ in range(reader.number())]
+    filter_servers = fastjson.loads(reader.counted() or b"[]", list[str])
     mappings: dict[str, TopicQueueMappingInfo] = {}
     if version >= VERSION_WITH_MAPPINGS and not reader.is_at_end:
         for _ in range(reader.number()):
-            mapping = fastjson.loads(reader.piece(), TopicQueueMappingInfo)
+            mapping = fastjson.loads(reader.counted(), TopicQueueMappingInfo)
             mappings[mapping.topic or ""] = mapping
     return RegisterBrokerBody(
         filter_server_list=filter_servers,

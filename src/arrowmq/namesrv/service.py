@@ -61,7 +61,7 @@ NOTICE_TIMEOUT_S = 0.3
 
 
 class BrokerRequests:
-    """What brokers tell."""
+    """What brokers register."""
 
     def __init__(
         self, config: NamesrvConfig, tables: RouteTables, kv_config: KvConfig, remoting: RemotingClient
@@ -93,7 +93,7 @@ class BrokerRequests:
                 registration.cluster,
                 len(registration.topics),
             )
-        self.tell([registered.change] if registered.change else [])
+        self.notify([registered.change] if registered.change else [])
         order = None
         if self._config.return_order_topic_config_to_broker:
             order = self._kv_config.namespace(ORDER_TOPIC_CONFIG)
@@ -106,7 +106,7 @@ class BrokerRequests:
     def unregister_broker(self, request: UnRegisterBroker) -> None:
         why = "stopped and unregistered"
         log.info("broker left name=%s address=%s reason=%s", request.broker_name, request.broker_addr, why)
-        self.tell(
+        self.notify(
             self._tables.unregister_named(request.cluster_name, request.broker_addr, request.broker_name, why),
         )
 
@@ -139,7 +139,7 @@ class BrokerRequests:
         if route.queue_datas and not self._tables.add_topic(request.topic, route.queue_datas):
             log.warning("topic not taken over topic=%s reason=it names a broker that is not registered", request.topic)
 
-    def tell(self, changes: Iterable[MinBrokerIdChange]) -> None:
+    def notify(self, changes: Iterable[MinBrokerIdChange]) -> None:
         """Send notices of a new lowest id; whoever does not hear learns it from its next query."""
         for change in changes:
             header = NotifyMinBrokerIdChange(
@@ -148,7 +148,7 @@ class BrokerRequests:
                 offline_broker_addr=change.offline_address,
                 ha_broker_addr=change.ha_address,
             )
-            for address in change.tell:
+            for address in change.notify:
                 task = asyncio.ensure_future(self._notify(address, header))
                 self._notices.add(task)
                 task.add_done_callback(self._notices.discard)

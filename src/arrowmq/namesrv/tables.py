@@ -69,7 +69,7 @@ class MinBrokerIdChange:
     min_broker_address: str
     offline_address: str | None
     ha_address: str | None
-    tell: list[str]
+    notify: list[str]
 
 
 class Registered(NamedTuple):
@@ -113,7 +113,7 @@ class RouteTables:
                 return Registered()
         if holder is None and len(registration.topics) == 1:
             raise NotRegistered(
-                f"broker {registration.broker_name} ({registration.address}) told of one topic before it registered all"
+                f"broker {registration.broker_name} ({registration.address}) registered one topic before all of them"
             )
         is_first = holder is None
         broker = self._admit(registration, known)
@@ -312,5 +312,5 @@ class RouteTables:
 def _min_id_change(broker: BrokerData, offline_address: str | None, ha_address: str | None) -> MinBrokerIdChange:
     lowest = min(broker.broker_addrs)
     everybody = offline_address is not None or len(broker.broker_addrs) == 1
-    tell = [a for i, a in sorted(broker.broker_addrs.items()) if everybody or i != lowest]
-    return MinBrokerIdChange(lowest, broker.broker_addrs[lowest], offline_address, ha_address, tell)
+    notify = [a for i, a in sorted(broker.broker_addrs.items()) if everybody or i != lowest]
+    return MinBrokerIdChange(lowest, broker.broker_addrs[lowest], offline_address, ha_address, notify)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from arrowmq.client import admin as client
-from arrowmq.sync.twin import Twin, arguments_of, blocking, iterating
+from arrowmq.sync.facade import Facade, arguments_of, blocking, iterating
 
 
-class Admin(Twin[client.Admin]):
+class Admin(Facade[client.Admin]):
     __doc__ = client.Admin.__doc__
 
     @arguments_of(client.Admin)

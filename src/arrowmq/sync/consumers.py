@@ -10,8 +10,8 @@ from arrowmq.client import message
 from arrowmq.client.consume import consumer, lite_pull, push
 from arrowmq.client.consume.group_consumer import GroupConsumer
 from arrowmq.client.errors import InvalidUse
+from arrowmq.sync.facade import Facade, arguments_of, blocking, iterating
 from arrowmq.sync.loop_thread import LoopThread
-from arrowmq.sync.twin import Twin, arguments_of, blocking, iterating
 from arrowmq.wire.message_queue import MessageQueue
 
 RECEIVED_AT_ONCE = 64
@@ -64,7 +64,7 @@ class LoopConsumer(consumer.Consumer):
         return [each for each in taken if isinstance(each, ReceivedMessage)]
 
 
-class _GroupTwin(Twin[_Group]):
+class _GroupFacade(Facade[_Group]):
     """What the blocking consumer and the blocking push consumer share."""
 
     commit = blocking(GroupConsumer.commit)
@@ -80,7 +80,7 @@ class _GroupTwin(Twin[_Group]):
         return self._client.assignment
 
 
-class Consumer(_GroupTwin[LoopConsumer]):
+class Consumer(_GroupFacade[LoopConsumer]):
     __doc__ = consumer.Consumer.__doc__
 
     @arguments_of(LoopConsumer)
@@ -118,7 +118,7 @@ class Consumer(_GroupTwin[LoopConsumer]):
         self._client.settle_acks()
 
 
-class PushConsumer(_GroupTwin[push.PushConsumer]):
+class PushConsumer(_GroupFacade[push.PushConsumer]):
     """`arrowmq.PushConsumer` for plain functions: the handler runs in threads."""
 
     @arguments_of(push.PushConsumer)
@@ -128,7 +128,7 @@ class PushConsumer(_GroupTwin[push.PushConsumer]):
     run = blocking(push.PushConsumer.run)
 
 
-class LitePullConsumer(Twin[lite_pull.LitePullConsumer]):
+class LitePullConsumer(Facade[lite_pull.LitePullConsumer]):
     __doc__ = lite_pull.LitePullConsumer.__doc__
 
     @arguments_of(lite_pull.LitePullConsumer)

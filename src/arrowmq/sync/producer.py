@@ -12,8 +12,8 @@ from arrowmq.client.produce import producer as client
 from arrowmq.client.produce import transactions
 from arrowmq.client.produce.outgoing import Message, MessageDetails
 from arrowmq.client.produce.receipt import SendReceipt
+from arrowmq.sync.facade import Facade, arguments_of, blocking
 from arrowmq.sync.loop_thread import LoopThread
-from arrowmq.sync.twin import Twin, arguments_of, blocking
 
 
 class Transaction:
@@ -41,7 +41,7 @@ class Transaction:
         self._transaction.leave_undecided()
 
 
-class Producer(Twin[client.Producer]):
+class Producer(Facade[client.Producer]):
     __doc__ = client.Producer.__doc__
 
     @arguments_of(client.Producer)

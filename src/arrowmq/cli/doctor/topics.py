@@ -37,7 +37,7 @@ def asked_topic_has_a_route(facts: Facts) -> list[Finding]:
         text = f"{complaint} that could be looked into: none of the registered brokers answers."
         return [Finding(ERROR, "route-broker-down", text, "start the brokers; then ask again")]
     if holders:
-        text = f"{complaint}, though broker {', '.join(holders)} has it: the NameServer has not been told."
+        text = f"{complaint}, though broker {', '.join(holders)} has it: the NameServer does not know it."
         advice = "wait half a minute for its next registration; else its namesrvAddr names another NameServer"
         return [Finding(ERROR, "route-not-registered", text, advice)]
     similar = difflib.get_close_matches(topic.lower(), [name.lower() for name in known], n=1, cutoff=0.75)
@@ -89,14 +89,14 @@ def routes_tell_the_truth(facts: Facts) -> list[Finding]:
             config = broker.topics.get(each.name)
             if config is None or each.route is None or is_own(each.name):
                 continue
-            told = next((data for data in each.route.queue_datas if data.broker_name == broker.name), None)
-            if told is None:
+            known = next((data for data in each.route.queue_datas if data.broker_name == broker.name), None)
+            if known is None:
                 text = f"Topic {each.name} is on broker {broker.name}, but the NameServer's route leaves that out."
                 advice = (
                     "wait half a minute for the broker's next registration, and look at its log if that changes nothing"
                 )
                 found.append(Finding(WARNING, "route-incomplete", text, advice))
-            elif not told.perm & 2 and config.perm & 2 and broker.config.get("brokerPermission", "6") == "6":
+            elif not known.perm & 2 and config.perm & 2 and broker.config.get("brokerPermission", "6") == "6":
                 wiped.append(each.name)
         if wiped:
             text = (
@@ -139,11 +139,11 @@ def subscriptions_agree(facts: Facts) -> list[Finding]:
     """RocketMQ keeps one subscription for a group; members that differ get each other's messages filtered away."""
     found = []
     for group in facts.groups:
-        told = [member for member in group.members if member.subscriptions is not None]
-        topics = sorted({topic for member in told for topic in member.subscriptions or {}})
+        known = [member for member in group.members if member.subscriptions is not None]
+        topics = sorted({topic for member in known for topic in member.subscriptions or {}})
         for topic in topics:
             by_expression: dict[str, list[str]] = {}
-            for member in told:
+            for member in known:
                 expression = (member.subscriptions or {}).get(topic, "nothing")
                 by_expression.setdefault(expression, []).append(member.client_id)
             if len(by_expression) > 1:
@@ -224,11 +224,11 @@ def queues_are_held(facts: Facts) -> list[Finding]:
     """Queues with a backlog that no member holds: too old a route, a queue lock, or a rebalance that failed."""
     found = []
     for group in facts.groups:
-        told = [member for member in group.members if member.subscriptions is not None]
-        if not told or len(told) < len(group.members) or group.model == "BROADCASTING":
+        known = [member for member in group.members if member.subscriptions is not None]
+        if not known or len(known) < len(group.members) or group.model == "BROADCASTING":
             continue
-        held = {queue for member in told for queue in (*member.held, *member.held_later)}
-        subscribed = {topic for member in told for topic in member.subscriptions or {}}
+        held = {queue for member in known for queue in (*member.held, *member.held_later)}
+        subscribed = {topic for member in known for topic in member.subscriptions or {}}
         for queue, each in sorted(group.progress.items()):
             lag = each.broker_offset - max(0, each.consumer_offset)
             if lag > 0 and queue.topic in subscribed and queue not in held and not is_own(queue.topic):
@@ -236,9 +236,9 @@ def queues_are_held(facts: Facts) -> list[Finding]:
                 text = f"{_queue_text(queue)} {waits}, and none of its members holds it."
                 advice = "if it stays so for longer than 20 s, restart the member that joined last"
                 found.append(Finding(WARNING, "queue-not-held", text, advice))
-        idle = [member.client_id for member in told if not member.held and not member.held_later]
+        idle = [member.client_id for member in known if not member.held and not member.held_later]
         if idle and held:
-            text = f"{len(idle)} of {len(told)} members of group {group.name} have no queue to consume."
+            text = f"{len(idle)} of {len(known)} members of group {group.name} have no queue to consume."
             advice = "that is spare; to use them, give the topic more queues: `arrowmq topic update TOPIC --queues N`"
             found.append(Finding(NOTE, "members-idle", text, advice))
     return found

@@ -22,7 +22,7 @@ class Event(NamedTuple):
 
 async def explain_message(link: Link, msg_id: str, topic: str | None) -> None:
     life = await gather(link, msg_id, topic)
-    events = tell(life)
+    events = events_of(life)
     if link.screen.as_json:
         rows = [{"at": event.at_ms or None, "what": event.what, "text": event.text} for event in events]
         link.screen.json({"message": message_row(life.message), "topic": life.topic, "events": rows})
@@ -37,7 +37,7 @@ async def explain_message(link: Link, msg_id: str, topic: str | None) -> None:
     )
 
 
-def tell(life: Life) -> list[Event]:
+def events_of(life: Life) -> list[Event]:
     events = [*_beginning(life), *_waits(life), *_transaction(life), *_stored(life), *_traced(life)]
     for group in life.groups:
         events += _of_group(life, group)
@@ -55,7 +55,7 @@ def _waits(life: Life) -> list[Event]:
     for wait in life.waits:
         stored = wait.message.store_timestamp
         if wait.real_topic.startswith(names.RETRY_PREFIX):
-            continue  # told with its group
+            continue  # shown with its group
         level = wait.message.properties.get(prop.DELAY)
         why = f"delay level {level}" if level else "a delivery time"
         events.append(Event(stored, "delayed", f"stored to wait, because of {why}: due at {time_text(wait.due_ms)}"))

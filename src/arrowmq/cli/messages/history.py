@@ -190,31 +190,31 @@ async def _groups(link: Link, topic: str, life: Life) -> list[str]:
 
 
 async def _group_life(link: Link, masters: dict[str, str], life: Life, group: str, forms: Forms) -> GroupLife:
-    told = GroupLife(group)
+    known = GroupLife(group)
     online = {name: await link.admin.consumers_at(address, group) for name, address in masters.items()}
-    told.members = len({each.client_id for some in online.values() if some for each in some.connection_set})
+    known.members = len({each.client_id for some in online.values() if some for each in some.connection_set})
     for some in online.values():
         if some is not None and life.topic in some.subscription_table:
             subscription = some.subscription_table[life.topic]
-            told.subscription = subscription.sub_string or "*"
-            told.is_sql = subscription.expression_type == "SQL92"
+            known.subscription = subscription.sub_string or "*"
+            known.is_sql = subscription.expression_type == "SQL92"
     message = life.published
     if message is not None and message.broker_name in masters:
         queue = MessageQueue(life.topic, message.broker_name, message.queue_id)
-        told.consumed = await link.admin.committed(group, queue)
+        known.consumed = await link.admin.committed(group, queue)
         progress = (await link.admin.consume_stats(group, life.topic)).get(queue)
-        told.pulled = progress.pull_offset if progress is not None else None
+        known.pulled = progress.pull_offset if progress is not None else None
         body = await link.admin.queue_entries(
             masters[message.broker_name], life.topic, message.queue_id, message.queue_offset, group=group
         )
         if body is not None and body.queue_data and body.subscription_data is not None:
-            told.passes = told.subscription == "*" or body.queue_data[0].eval
+            known.passes = known.subscription == "*" or body.queue_data[0].eval
     retry_topic = names.retry_topic(group)
     for copy in await forms(retry_topic):
         queue = MessageQueue(retry_topic, copy.broker_name, copy.queue_id)
-        told.retries.append((copy, await link.admin.committed(group, queue)))
-    told.letters = await forms(names.dlq_topic(group))
-    return told
+        known.retries.append((copy, await link.admin.committed(group, queue)))
+    known.letters = await forms(names.dlq_topic(group))
+    return known
 
 
 def _traces(found: list[ReceivedMessage], msg_id: str) -> list[Trace]:

@@ -1,6 +1,6 @@
 """What every `arrowmq pipeline` command shares: a Spark session, quiet but for what matters, and an orderly end.
 
-Spark and its Java talk much on standard error. Here their words come through a pipe: what is known to mean nothing is
+Spark and its Java talk much on standard error. Here their output comes through a pipe: what is known to mean nothing is
 dropped, the rest is printed above the progress bar. A failure becomes one sentence; `--verbose` shows everything.
 """
 
@@ -134,7 +134,7 @@ class SparkRun:
         ours = os.dup(2)
         # The console goes on where the terminal is.
         self.console = Console(file=os.fdopen(ours, "w", buffering=1), highlight=False, stderr=False)
-        thread = threading.Thread(target=self._listen, args=(reading,), name="spark-words", daemon=True)
+        thread = threading.Thread(target=self._listen, args=(reading,), name="spark-output", daemon=True)
         thread.start()
         os.dup2(writing, 2)
         os.close(writing)

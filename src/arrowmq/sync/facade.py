@@ -17,14 +17,14 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _C = TypeVar("_C")
 _T = TypeVar("_T")
-_Client = TypeVar("_Client", covariant=True)  # calls that a client inherits fit its twin, too
+_Client = TypeVar("_Client", covariant=True)  # calls that a client inherits fit its facade, too
 
 
-def blocking(method: Callable[Concatenate[_C, _P], Awaitable[_R]]) -> Callable[Concatenate[Twin[_C], _P], _R]:
+def blocking(method: Callable[Concatenate[_C, _P], Awaitable[_R]]) -> Callable[Concatenate[Facade[_C], _P], _R]:
     """The blocking form of a coroutine method, with the same arguments and result."""
 
     @functools.wraps(method)
-    def call(self: Twin[_C], /, *arguments: _P.args, **options: _P.kwargs) -> _R:
+    def call(self: Facade[_C], /, *arguments: _P.args, **options: _P.kwargs) -> _R:
         return self._thread.call(lambda: method(self._client, *arguments, **options))
 
     return call
@@ -32,11 +32,11 @@ def blocking(method: Callable[Concatenate[_C, _P], Awaitable[_R]]) -> Callable[C
 
 def iterating(
     method: Callable[Concatenate[_C, _P], AsyncIterator[_R]],
-) -> Callable[Concatenate[Twin[_C], _P], Iterator[_R]]:
+) -> Callable[Concatenate[Facade[_C], _P], Iterator[_R]]:
     """The plain iterator over what an asynchronous one gives."""
 
     @functools.wraps(method)
-    def iterate(self: Twin[_C], /, *arguments: _P.args, **options: _P.kwargs) -> Iterator[_R]:
+    def iterate(self: Facade[_C], /, *arguments: _P.args, **options: _P.kwargs) -> Iterator[_R]:
         found = method(self._client, *arguments, **options)
 
         async def following() -> _R:
@@ -68,7 +68,7 @@ def arguments_of(
     return decorate
 
 
-class Twin(Generic[_Client]):
+class Facade(Generic[_Client]):
     """Life of a blocking client: the thread begins with it and ends with it."""
 
     _client: _Client
