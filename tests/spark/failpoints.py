@@ -33,7 +33,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from arrowmq.spark.blocking_link import Link
-from arrowmq.spark.sink.batch_decisions import BatchBook, Entry
+from arrowmq.spark.sink.batch_decisions import BatchDecisions, Entry
 from arrowmq.spark.sink.exchange import Run, read_answers
 from arrowmq.spark.sink.writer import SinkOptions, StreamWriter
 from arrowmq.spark.source.data_source import ArrowmqSource
@@ -291,18 +291,18 @@ def points_in_answers(plan: Plan, point: str) -> Iterator[None]:
 
 @contextmanager
 def points_in_book(plan: Plan) -> Iterator[None]:
-    whole = BatchBook.write
+    whole = BatchDecisions.write
 
-    def write(self: BatchBook, entry: Entry) -> None:
+    def write(self: BatchDecisions, entry: Entry) -> None:
         plan.reached("book.before")
         whole(self, entry)
         plan.reached("book.after")
 
-    BatchBook.write = write  # type: ignore[method-assign]
+    BatchDecisions.write = write  # type: ignore[method-assign]
     try:
         yield
     finally:
-        BatchBook.write = whole  # type: ignore[method-assign]
+        BatchDecisions.write = whole  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from arrowmq.spark.options import OptionError, Options
 from arrowmq.spark.source.ranges import (
     Bounds,
     OffsetRange,
-    admit,
     batch_ranges,
+    limited,
     offsets_from_json,
     offsets_to_json,
     split_ranges,
@@ -41,7 +41,7 @@ def test_the_order_of_keys_does_not_depend_on_the_order_of_discovery(offsets: di
 def test_a_limit_holds_and_the_stream_always_moves_on(held: dict[MessageQueue, tuple[int, int]], limit: int) -> None:
     start = {queue: first for queue, (first, _) in held.items()}
     latest = {queue: first + count for queue, (first, count) in held.items()}
-    end = admit(start, latest, limit)
+    end = limited(start, latest, limit)
     taken = sum(end[queue] - start[queue] for queue in held)
     assert taken == min(limit, sum(count for _, count in held.values()))
     assert all(start[queue] <= end[queue] <= latest[queue] for queue in held)

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from arrowmq.spark.cluster import Cluster, Connection, Refusal
 from arrowmq.spark.options import OptionError
-from arrowmq.spark.sink.batch_decisions import BEGUN, DONE, BatchBook, Entry
+from arrowmq.spark.sink.batch_decisions import BEGUN, DONE, BatchDecisions, Entry
 from arrowmq.spark.sink.send import Halves, Outgoing, Sender, may_leave
 from arrowmq.spark.sink.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
 from arrowmq.spark.sink.writer import SinkOptions
@@ -191,21 +191,21 @@ def test_a_commit_cut_off_anywhere_is_taken_up_and_nothing_is_there_twice(
             raise Crash
         left[0] -= 1
 
-    whole_end, whole_write = Committer._end, BatchBook.write
+    whole_end, whole_write = Committer._end, BatchDecisions.write
 
     def end(self: Committer, broker: str, places: list[tuple[int, int]], decision: int) -> None:
         for place in places:
             crash()
             whole_end(self, broker, [place], decision)
 
-    def book_write(self: BatchBook, entry: Entry) -> None:
+    def book_write(self: BatchDecisions, entry: Entry) -> None:
         if crash_after == 0 or entry.state == DONE:
             crash()
         whole_write(self, entry)
 
     with monkeypatch.context() as patched:
         patched.setattr(Committer, "_end", end)
-        patched.setattr(BatchBook, "write", book_write)
+        patched.setattr(BatchDecisions, "write", book_write)
         if crash_after < 11:
             with pytest.raises(Crash):
                 first.end_batch(query, 0, halves, accepts_lost_record=False)
@@ -218,7 +218,7 @@ def test_a_commit_cut_off_anywhere_is_taken_up_and_nothing_is_there_twice(
     second.end_batch(query, 0, repeated, accepts_lost_record=False)
     second.end_batch(query, 0, repeated, accepts_lost_record=False)
     assert Counter({"first": 1, **dict.fromkeys(bodies, 1)}) == visible(again, target)
-    latest = second.book.latest(query)
+    latest = second.decisions.latest(query)
     assert latest is not None
     assert (0, DONE) == (latest.batch_id, latest.state)
 
@@ -228,7 +228,7 @@ def test_a_batch_that_is_given_up_after_its_commit_began_is_not_rolled_back(serv
     query = f"given-up-{target}"
     halves = send_halves(cluster, target, query, 0, ["a", "b"])
     committer = Committer(cluster, GROUP)
-    committer.book.write(Entry(query, 0, BEGUN, halves, cluster.max_offsets(committer._targets(halves))))
+    committer.decisions.write(Entry(query, 0, BEGUN, halves, cluster.max_offsets(committer._targets(halves))))
     committer.give_up(query, 0, halves)
     Committer(connect(server), GROUP).end_batch(query, 0, Halves(), accepts_lost_record=False)
     assert Counter({"first": 1, "a": 1, "b": 1}) == visible(cluster, target)
@@ -237,7 +237,7 @@ def test_a_batch_that_is_given_up_after_its_commit_began_is_not_rolled_back(serv
 def test_a_missing_book_stops_the_stream_instead_of_risking_duplicates(server: Server, target: str) -> None:
     cluster = connect(server)
     halves = send_halves(cluster, target, "forgotten", 5, ["x"])
-    with pytest.raises(ValueError, match=r"option delivery: the book of batches has no record of query forgotten"):
+    with pytest.raises(ValueError, match=r"option delivery: the batch decisions have no record of query forgotten"):
         Committer(cluster, GROUP).end_batch("forgotten", 5, halves, accepts_lost_record=False)
     Committer(cluster, GROUP).end_batch("forgotten", 5, halves, accepts_lost_record=True)
     assert 1 == visible(cluster, target)["x"]
@@ -248,8 +248,8 @@ def test_a_book_entry_larger_than_a_message_is_kept_whole(server: Server, monkey
     cluster = connect(server)
     places = [(number * 7 % 1000, number * number) for number in range(500)]
     entry = Entry("large", 3, BEGUN, Halves({"broker-a": places}, {"t"}), {MessageQueue("t", "broker-a", 1): 9})
-    BatchBook(cluster).write(entry)
-    assert entry == BatchBook(cluster).latest("large")
+    BatchDecisions(cluster).write(entry)
+    assert entry == BatchDecisions(cluster).latest("large")
     assert json.dumps(places) == json.dumps(entry.halves.places["broker-a"])
 
 

@@ -197,7 +197,7 @@ class Session:
         for hook in self.options.rpc_hooks:
             hook.after_response(address, request, answer)
 
-    async def tell(self, address: str, request: Command, what: str) -> None:
+    async def send_oneway(self, address: str, request: Command, what: str) -> None:
         """Send a one-way request."""
         if not self.is_plain:
             self.prepare(address, request)
@@ -207,7 +207,7 @@ class Session:
             raise Unreachable(what, address, lost) from lost
 
     def _quick_connection(self, address: str) -> Connection | None:
-        """The open connection to a broker that knows us; to another one the general way must be taken first."""
+        """The open connection to a broker that knows us; to another one the general path must be taken first."""
         if self.producer_groups and address not in self.broker_versions:
             return None
         return self.remoting.connection(address)

@@ -1,4 +1,4 @@
-"""Checksum and hash in plain Python: the definition that the native twin must agree with."""
+"""Checksum and hash in plain Python: the reference that the native module must agree with."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def loads(data: bytes | bytearray | memoryview | str, type: Any = Any) -> Any:
         if not _has_reference(data):
             return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        pass  # not standard JSON, or it needs fastjson's leniency: the general way decides
+        pass  # not standard JSON, or it needs fastjson's leniency: the general path decides
     value = parse(data)
     if type is Any:
         return value

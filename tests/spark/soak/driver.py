@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from arrowmq.spark.cluster import Cluster, Connection
-from arrowmq.spark.sink.batch_decisions import BatchBook, Entry
+from arrowmq.spark.sink.batch_decisions import BatchDecisions, Entry
 from arrowmq.spark.sink.send import Outgoing, Sender
 from arrowmq.spark.sink.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
 from arrowmq.wire.ids import UniqueIds
@@ -61,10 +61,10 @@ def main() -> None:
 
 
 def put_steps_into_the_commit(steps: Steps) -> None:
-    """A step before and after each write into the book, and between any two half messages that are ended."""
-    whole_write, whole_end = BatchBook.write, Committer._end
+    """A step before and after each write into the decisions topic, and between any two half messages that are ended."""
+    whole_write, whole_end = BatchDecisions.write, Committer._end
 
-    def write(self: BatchBook, entry: Entry) -> None:
+    def write(self: BatchDecisions, entry: Entry) -> None:
         steps.step()
         whole_write(self, entry)
         steps.step()
@@ -74,7 +74,7 @@ def put_steps_into_the_commit(steps: Steps) -> None:
             steps.step()
             whole_end(self, broker, [place], decision)
 
-    BatchBook.write = write  # type: ignore[method-assign]
+    BatchDecisions.write = write  # type: ignore[method-assign]
     Committer._end = end  # type: ignore[method-assign]
 
 

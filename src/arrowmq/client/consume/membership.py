@@ -45,7 +45,7 @@ COMPLAIN_AGAIN_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a member is told of its group."""
+    """What a member knows of its group."""
 
     group: str
     start: Start
@@ -344,14 +344,14 @@ class GroupMember:
                 self.pulled[queue].committed = changed[queue]
 
     async def _commit(self, offsets: Mapping[MessageQueue, int]) -> list[MessageQueue]:
-        """Gives the queues whose offsets are safe now; the others are told again with the next commit."""
+        """Gives the queues whose offsets are safe now; the others go again with the next commit."""
         if not offsets:
             return []
         if not self.commits_at_broker:
             await self.offsets.commit(offsets)
             return list(offsets)
 
-        async def tell(queue: MessageQueue, offset: int) -> MessageQueue | None:
+        async def commit(queue: MessageQueue, offset: int) -> MessageQueue | None:
             try:
                 await self.offsets.commit({queue: offset})
             except ArrowMQError as error:
@@ -359,8 +359,8 @@ class GroupMember:
                 return None
             return queue
 
-        told = await asyncio.gather(*(tell(queue, offset) for queue, offset in offsets.items()))
-        return [queue for queue in told if queue is not None]
+        committed = await asyncio.gather(*(commit(queue, offset) for queue, offset in offsets.items()))
+        return [queue for queue in committed if queue is not None]
 
     async def _commit_loop(self) -> None:
         while True:

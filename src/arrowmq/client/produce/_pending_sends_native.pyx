@@ -1,6 +1,6 @@
 """Sends under way, compiled. `_pending_sends_plain` has the layout and says what is right; this says it faster.
 
-Answers of success with the fields that brokers give are read here; every other answer is decoded and resolved as the twin
+Answers of success with the fields that brokers give are read here; every other answer is decoded and resolved as the reference
 does it. All lengths of an answer are checked before they are used.
 """
 
@@ -285,7 +285,7 @@ cdef int arrive(PendingSend pending, Answer* answer, double now) except -1:
     return 0
 
 
-# ------------------------------------------------------------------------------------------------------ the short way
+# ------------------------------------------------------------------------------------------------------ the fast path
 
 cdef class Target:
     """One queue of a topic: where it is, and what every frame to it begins with."""
@@ -300,9 +300,9 @@ cdef class Target:
 
 
 cdef class Lane:
-    """The short way of plain messages to one topic, for as long as its route stays the same and its brokers are well.
+    """The fast path of plain messages to one topic, for as long as its route stays the same and its brokers are well.
 
-    What it does not know (None) takes the general way, which says and does the same.
+    What it does not know (None) takes the general path, which says and does the same.
     """
 
     cdef public object route

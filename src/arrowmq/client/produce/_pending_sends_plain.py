@@ -1,4 +1,4 @@
-"""Sends under way in plain Python: the definition that the native twin must agree with.
+"""Pending sends in plain Python: the reference that the native module must agree with.
 
 A frame of a send request, with the binary header, which brokers read faster than JSON:
 
@@ -152,9 +152,9 @@ class Target:
 
 
 class Lane:
-    """The short way of plain messages to one topic, for as long as its route stays the same and its brokers are well.
+    """The fast path of plain messages to one topic, for as long as its route stays the same and its brokers are well.
 
-    What it does not know (None) takes the general way, which says and does the same.
+    What it does not know (None) takes the general path, which says and does the same.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Lane:
         return connection
 
     def _target(self, body: bytes, flag: int) -> Target | None:
-        """The queue whose turn it is, if the short way may be taken."""
+        """The queue whose turn it is, if the fast path may be taken."""
         if self._routes.get(self._topic) is not self.route or self._suspicions:
             return None
         if type(body) is not bytes or not 0 < len(body) <= self._largest_bytes:

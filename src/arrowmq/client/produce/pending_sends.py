@@ -89,7 +89,7 @@ class PendingSends:
             self._arm(deadline)
         by_opaque = self._by_opaque
         # With nothing else under way, and at most one answer since the last send, no other frame will join this one
-        # in this turn of the loop, so it need not wait for the turn's end.
+        # in this event loop iteration, so it need not wait for its end.
         is_lone = not by_opaque and self._answers <= 1
         self._answers = 0
         by_opaque[pending.opaque] = pending

@@ -45,7 +45,7 @@ from arrowmq.wire.message_queue import MessageQueue
 log = logging.getLogger("arrowmq.client")
 
 DEFAULT_GROUP = "arrowmq_producer"
-#: What the short way knows of a message beside topic and body.
+#: What the fast path knows of a message beside topic and body.
 _PLAIN_DETAILS = frozenset({"tag", "keys", "properties", "flag", "wait_store"})
 
 
@@ -108,7 +108,7 @@ class Producer(Scope):
             rules = batching if isinstance(batching, Batching) else Batching()
             self._accumulator = Accumulator(self._session, self._sender, rules, timeout_s, max_message_bytes)
         self._checked_topics: set[str] = set()
-        #: The short ways, where nothing may see or change a message between `send` and the wire.
+        #: The fast paths, where nothing may see or change a message between `send` and the wire.
         self._lanes: dict[str, Lane] | None = None
         if not (batching or hooks or retry_when_not_flushed or self._namespace.name) and self._session.is_plain:
             self._lanes = self._sender.lanes
@@ -291,7 +291,7 @@ class Producer(Scope):
         return receipts_of(parts, receipt)
 
     def _open_lane(self, topic: str) -> None:
-        """Messages to this topic that need nothing special go by the short way from now on."""
+        """Messages to this topic that need nothing special take the fast path from now on."""
         lanes, route = self._lanes, self._session.routes.get(topic)
         if lanes is not None and ((lane := lanes.get(topic)) is None or lane.route is not route):
             packing = self._packing

@@ -77,7 +77,7 @@ class Sender:
         self.faults = FaultTable(session.clock) if avoid_slow_brokers else None
         self._turn = random.randrange(1000)
         self._starts = FrameStarts(group)
-        #: The short ways of topics that were sent to, for who may take them.
+        #: The fast paths of topics that were sent to, for who may take them.
         self.lanes: dict[str, Lane] = {}
 
     async def send(
@@ -91,7 +91,7 @@ class Sender:
     ) -> SendReceipt:
         """Deliver to one queue. With a `choice` the message stays on that queue, otherwise retries change brokers.
 
-        `begun` is a first attempt that took the short way and has failed, or will.
+        `begun` is a first attempt that took the fast path and has failed, or will.
         A broker that sheds load is asked again, more and more slowly, as long as there is time: that is no failure of
         the message, and counts for no attempt.
         """
@@ -225,7 +225,7 @@ class Sender:
                 pending_sends.forget(pending)
 
     def open_lane(self, topic: str, largest_bytes: int) -> None:
-        """Let plain messages to this topic, up to such a size, take the short way from now on."""
+        """Let plain messages to this topic, up to such a size, take the fast path from now on."""
         session = self._session
         route = session.routes.get(topic)
         if route is None or not session.is_plain:
@@ -248,7 +248,7 @@ class Sender:
         if address is None:
             raise NoRoute(packed.topic, queue.broker_name, "Its master is gone")
         request = self.request(packed, queue, RequestCode.SEND_MESSAGE_V2, oneway=True)
-        await self._session.tell(address, request, f"sending to {packed.topic} one-way")
+        await self._session.send_oneway(address, request, f"sending to {packed.topic} one-way")
 
     def _choose(self, route: Route, choice: Choice | None, tried: Sequence[str]) -> MessageQueue:
         if choice is not None:

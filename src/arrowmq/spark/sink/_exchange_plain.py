@@ -1,4 +1,4 @@
-"""Requests and answers of the exactly-once sink, many at a time: the Python twin of `_exchange_native.pyx`.
+"""Requests and answers of the exactly-once sink, many at a time: the pure-Python reference of `_exchange_native.pyx`.
 
 A run of requests has consecutive opaques, so that an answer's place in a list follows from its opaque.
 """

@@ -1,6 +1,6 @@
-"""The book of batches: what the exactly-once sink has decided, kept in a topic of the cluster itself.
+"""Batch decisions: what the exactly-once sink has decided, kept in a topic of the cluster itself.
 
-For each batch of each query the book has a record `begun`, which names every half message that is to become visible,
+For each batch of each query the topic has a record `begun`, which names every half message that is to become visible,
 and, when all of them are, a record `done`. The first `begun` of a batch decides; everything written for that batch
 afterwards (a batch that Spark repeats) is rolled back. A record larger than a message is split into parts, and counts
 once its last part is there.
@@ -37,7 +37,7 @@ BEGUN, DONE = "begun", "done"
 
 @dataclass
 class Entry:
-    """The last thing the book says about a query."""
+    """The last decision about a query."""
 
     query_id: str
     batch_id: int
@@ -49,15 +49,15 @@ class Entry:
 
 @dataclass
 class _Page:
-    """What one process has read of a queue of the book for one query."""
+    """What one process has read of a queue of the decisions topic for one query."""
 
     next_offset: int
     entry: Entry | None = None
     parts: list[bytes] = field(default_factory=list)
 
 
-class BatchBook:
-    """Reads and writes the book. One for each process; it remembers how far it has read."""
+class BatchDecisions:
+    """Reads and writes the decisions topic. One for each process; it remembers how far it has read."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -136,14 +136,16 @@ class BatchBook:
             page.entry = entry
 
     def _queues(self, query_id: str) -> list[MessageQueue]:
-        """The queue of this query on every broker that has the book."""
+        """The queue of this query on every broker that has the decisions topic."""
         route = self._cluster.route(TOPIC)
         if route is None or not route.writable:
             self._make_topic()
             deadline = time.monotonic() + self._cluster.connection.patience_s
             while (route := self._cluster.route(TOPIC)) is None or not route.writable:
                 if time.monotonic() > deadline:
-                    raise OptionError("delivery", f"exactly-once keeps its book in topic {TOPIC}, which cannot be made")
+                    raise OptionError(
+                        "delivery", f"exactly-once keeps its decisions in topic {TOPIC}, which cannot be made"
+                    )
                 time.sleep(0.05)
         number = java_hash(query_id) % QUEUES
         return sorted(queue for queue in route.writable if queue.queue_id == number) or sorted(route.writable)

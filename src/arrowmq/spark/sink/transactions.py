@@ -1,8 +1,8 @@
 """Ends the half messages of a batch, once: the commit of the exactly-once sink.
 
     tasks       send half messages; each answer says where the half message lies
-    commit      writes `begun` with all those places into the book, ends each half message, writes `done`
-    repeated    finds the batch in the book: `done` → nothing to do; `begun` → looks which messages are visible already
+    commit      writes `begun` with all those places into the decisions topic, ends each half message, writes `done`
+    repeated    finds the batch among the decisions: `done` → nothing to do; `begun` → looks which messages are visible already
                 (a committed message names the half message it was made from) and ends the others;
                 in both cases the half messages of the repetition are rolled back
     asked back  a broker asks about half messages that nobody ended: those of batches that are done, or of attempts
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from arrowmq.spark.blocking_link import LinkLost
 from arrowmq.spark.cluster import Cluster, Refusal
 from arrowmq.spark.options import OptionError
-from arrowmq.spark.sink.batch_decisions import BEGUN, DONE, BatchBook, Entry
+from arrowmq.spark.sink.batch_decisions import BEGUN, DONE, BatchDecisions, Entry
 from arrowmq.spark.sink.exchange import Run, end_frames
 from arrowmq.spark.sink.send import Halves
 from arrowmq.spark.source.pull import Subscription, read_range
@@ -54,7 +54,7 @@ class Committer:
     def __init__(self, cluster: Cluster, producer_group: str) -> None:
         self.cluster = cluster
         self.group = producer_group
-        self.book = BatchBook(cluster)
+        self.decisions = BatchDecisions(cluster)
         self._client_id = f"spark@{os.getpid()}#{uuid.uuid4().hex[:8]}"
         self._heartbeats: dict[str, float] = {}
         self._questions: list[tuple[str, Command]] = []
@@ -63,11 +63,11 @@ class Committer:
 
     def end_batch(self, query_id: str, batch_id: int, halves: Halves, *, accepts_lost_record: bool) -> None:
         self.answer_questions(halves)
-        known = self.book.latest(query_id)
+        known = self.decisions.latest(query_id)
         if known is None and batch_id > 0 and not accepts_lost_record:
             raise OptionError(
                 "delivery",
-                f"the book of batches has no record of query {query_id} before batch {batch_id}: the broker that "
+                f"the batch decisions have no record of query {query_id} before batch {batch_id}: the broker that "
                 "holds it is away, or it is older than the retention time. Bring that broker back; or, if no batch of "
                 "this query was interrupted while committing, continue with acceptLostRecord=true",
             )
@@ -79,16 +79,16 @@ class Committer:
         else:
             before = self.cluster.max_offsets(self._targets(halves))
             entry = Entry(query_id, batch_id, BEGUN, halves, before)
-            self.book.write(entry)
+            self.decisions.write(entry)
             self._commit(entry, dict(halves.places))
-            self.book.write(Entry(query_id, batch_id, DONE))
+            self.decisions.write(Entry(query_id, batch_id, DONE))
         self.answer_questions(halves)
 
     def give_up(self, query_id: str, batch_id: int, halves: Halves) -> None:
         """Rolls back what a failed batch has sent, unless its commit has begun: then the next run takes that up.
 
         Spark calls this also when the commit itself failed, in the middle."""
-        known = self.book.latest(query_id)
+        known = self.decisions.latest(query_id)
         if known is not None and known.batch_id >= batch_id:
             halves = self._without(halves, known.halves)
         self.roll_back(halves)
@@ -101,7 +101,7 @@ class Committer:
         """Takes up a commit that was interrupted: ends what is not visible yet."""
         log.info("taking up the commit of batch %d of query %s", entry.batch_id, entry.query_id)
         self._commit(entry, self._missing(entry))
-        self.book.write(Entry(entry.query_id, entry.batch_id, DONE))
+        self.decisions.write(Entry(entry.query_id, entry.batch_id, DONE))
 
     def _commit(self, entry: Entry, places: Places) -> None:
         deadline = time.monotonic() + self.cluster.connection.patience_s
@@ -265,7 +265,7 @@ class Committer:
         query_id, batch = record.properties.get(QUERY_PROPERTY), record.properties.get(BATCH_PROPERTY)
         if query_id is None or batch is None:
             return  # of another producer that uses the same group
-        known = self.book.latest(query_id)
+        known = self.decisions.latest(query_id)
         if known is None or known.batch_id < int(batch) or (known.batch_id == int(batch) and known.state == BEGUN):
             return
         ext = question.ext
@@ -279,7 +279,7 @@ _committers: dict[tuple[int, int, str], Committer] = {}
 
 
 def committer_of(cluster: Cluster, producer_group: str) -> Committer:
-    """The committer of this process: its connections and what it has read of the book outlive a batch."""
+    """The committer of this process: its connections and what it has read of the decisions outlive a batch."""
     return _committers.setdefault((os.getpid(), id(cluster), producer_group), Committer(cluster, producer_group))
 
 

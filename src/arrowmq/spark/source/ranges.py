@@ -201,7 +201,7 @@ def split_ranges(ranges: list[OffsetRange], pieces: int, *, smallest: int = 1) -
     return found
 
 
-def admit(start: Offsets, latest: Offsets, max_rows: int | None) -> Offsets:
+def limited(start: Offsets, latest: Offsets, max_rows: int | None) -> Offsets:
     """The end of the next micro-batch: everything, or `max_rows` shared out in proportion to each queue's backlog."""
     backlog = {queue: max(0, latest[queue] - start[queue]) for queue in latest}
     total = sum(backlog.values())

@@ -33,7 +33,7 @@ from arrowmq.spark.source.ranges import (
     LATEST,
     OffsetRange,
     Offsets,
-    admit,
+    limited,
     offsets_from_json,
     offsets_to_json,
     queue_key,
@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._with_new_queues(cluster, begin, latest)
         if self._waits_for_more(begin, latest):
             return start
-        end = admit(begin, latest, self._most_rows(cluster, begin, latest, limit))
+        end = limited(begin, latest, self._most_rows(cluster, begin, latest, limit))
         if any(end[queue] > begin[queue] for queue in end):
             self._last_batch_s = time.monotonic()
             return offsets_to_json({**begin, **end})

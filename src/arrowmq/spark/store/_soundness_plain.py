@@ -1,4 +1,4 @@
-"""Are these records whole? In plain Python: the definition that the native twin must agree with."""
+"""Are these records whole? In plain Python: the reference that the native module must agree with."""
 
 from __future__ import annotations
 

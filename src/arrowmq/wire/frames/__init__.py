@@ -1,6 +1,6 @@
 """Frames: bytes of a stream <-> commands, in both header serializations.
 
-The work is done by `_frames_plain` or its native twin, which also hold the layout; here is the face of it, and the
+The work is done by `_frames_plain` or the native module, which also hold the layout; here is the face of it, and the
 splitter, which keeps what has arrived of a frame until the rest comes.
 """
 

@@ -94,7 +94,7 @@ cdef object read_binary(
     )
 
 
-# Where the JSON parser stands. `failed` means: not the plain form, let the twin look at it.
+# Where the JSON parser stands. `failed` means: not the plain form, let the reference look at it.
 cdef struct Reader:
     const unsigned char* at
     const unsigned char* end
@@ -229,7 +229,7 @@ cdef dict read_fields(Reader* reader):
 
 
 cdef object read_string(Reader* reader):
-    """A string; sets `failed` for anything that only the twin can judge."""
+    """A string; sets `failed` for anything that only the reference can judge."""
     cdef const unsigned char* start
     cdef Py_ssize_t escapes = 0
     cdef unsigned char letter
@@ -287,7 +287,7 @@ cdef object unescaped(Reader* reader, const unsigned char* at, const unsigned ch
             if letter == b"u":
                 unit = hexadecimal(at, end)
                 at += 4
-                # A surrogate is half a character: the twin joins it with the other half.
+                # A surrogate is half a character: the reference joins it with the other half.
                 if unit < 0 or 0xD800 <= unit <= 0xDFFF:
                     reader.failed = True
                     return None

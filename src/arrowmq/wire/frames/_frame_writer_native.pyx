@@ -191,7 +191,7 @@ cdef int write_binary(Writer* writer, object command) except -1:
 
 
 cdef bytes write_frame(object command, Py_ssize_t body_length, bytes body):
-    """The frame with `body`, or without it if that is None; None if the twin must find out what is wrong."""
+    """The frame with `body`, or without it if that is None; None if the reference must find out what is wrong."""
     cdef Writer writer
     cdef Py_ssize_t header_length
     cdef int kind = command.serialize_type

@@ -1,4 +1,4 @@
-"""Frames in plain Python: the definition that the native twin must agree with.
+"""Frames in plain Python: the reference that the native module must agree with.
 
 frame    0  4  length: the bytes that follow it
          4  4  header word: serialize type (0 JSON, 1 binary) in the top byte, header length in the other three

@@ -1,6 +1,6 @@
 """Stored records: the bytes of one message in the commit log, in pulls, and in answers to queries.
 
-The layout is at the head of `_records_plain`; the work is done there or by the native twin.
+The layout is at the head of `_records_plain`; the work is done there or by the native module.
 """
 
 from __future__ import annotations

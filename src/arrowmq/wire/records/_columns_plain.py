@@ -1,4 +1,4 @@
-"""Records to columns in plain Python: the definition that the native twin must agree with."""
+"""Records to columns in plain Python: the reference that the native module must agree with."""
 
 from __future__ import annotations
 

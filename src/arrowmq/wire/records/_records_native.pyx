@@ -1,6 +1,6 @@
 """Stored records, compiled. `_records_plain` has the layout and says what is right; this says it faster.
 
-Whatever cannot be read is handed to the plain twin, which finds the words for it.
+Whatever cannot be read is handed to the reference, which finds the words for it.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

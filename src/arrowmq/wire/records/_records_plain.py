@@ -1,4 +1,4 @@
-"""Stored records in plain Python: the definition that the native twin must agree with.
+"""Stored records in plain Python: the reference that the native module must agree with.
 
 #    at  bytes  field                       (offsets with two IPv4 hosts)
 1     0      4  total size
