@@ -2,8 +2,8 @@
 
     tasks       send half messages; each answer says where the half message lies
     commit      writes `begun` with all those places into the decisions topic, ends each half message, writes `done`
-    repeated    finds the batch among the decisions: `done` → nothing to do; `begun` → looks which messages are visible already
-                (a committed message names the half message it was made from) and ends the others;
+    repeated    finds the batch among the decisions: `done` → nothing to do; `begun` → looks which messages are visible
+                already (a committed message names the half message it was made from) and ends the others;
                 in both cases the half messages of the repetition are rolled back
     asked back  a broker asks about half messages that nobody ended: those of batches that are done, or of attempts
                 that lost, are rolled back; of a batch that is under way the answer is "not known yet"
