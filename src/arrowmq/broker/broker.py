@@ -55,11 +55,12 @@ class Broker:
     def __init__(self, config: BrokerConfig, store_root: Path | str, clock: Clock, disk: Disk | None = None) -> None:
         self.config = config
         self.clock = clock
+        self._disk = disk
         self.root = Path(store_root)
         self.boot_ms = clock.now_ms()
         self.is_running = False
         self.recovered: Recovered | None = None
-        self.kept_settings = KeptSettings(self.root / "config" / "broker.properties")
+        self.kept_settings = KeptSettings(self.root / "config" / "broker.properties", disk)
         self.on_config_change: list[Callable[[], None]] = []
         config.apply(self.kept_settings.load())
         self.address = BrokerAddress(config.advertised_host, config.listen_port)
@@ -92,7 +93,7 @@ class Broker:
 
     def file(self, name: str) -> JsonConfigFile:
         """A table of this broker on disk."""
-        return JsonConfigFile(self.root / "config" / name)
+        return JsonConfigFile(self.root / "config" / name, self._disk)
 
     def _watch(self, topic: str, queue_id: int, watched: bool) -> None:
         self.store.queue(topic, queue_id).watched = watched

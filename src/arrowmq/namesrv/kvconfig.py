@@ -7,10 +7,10 @@ maps topics to `brokerName:queues;…` and reaches brokers and clients through r
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 from arrowmq.config import ConfigError
+from arrowmq.store.disk import Disk
 from arrowmq.wire import fastjson
 from arrowmq.wire.errors import BodyError
 
@@ -58,17 +58,7 @@ class KvConfig:
 
     def _persist(self) -> None:
         data = fastjson.dumps({"configTable": self._table})
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        disk = Disk()
         if self._path.exists():
-            replace_file(self._path.with_name(self._path.name + ".bak"), self._path.read_bytes())
-        replace_file(self._path, data)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """A reader finds the old content or the new one, also after a power loss."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+            disk.write_atomically(self._path.with_name(self._path.name + ".bak"), self._path.read_bytes())
+        disk.write_atomically(self._path, data)

@@ -10,13 +10,14 @@ from pathlib import Path
 from arrowmq.clock import Clock
 from arrowmq.config import ConfigError, format_properties, parse_properties, properties_of
 from arrowmq.namesrv.config import NamesrvConfig
-from arrowmq.namesrv.kvconfig import ORDER_TOPIC_CONFIG, KvConfig, replace_file
+from arrowmq.namesrv.kvconfig import ORDER_TOPIC_CONFIG, KvConfig
 from arrowmq.namesrv.registration import ChecksumMismatch, read_registration
 from arrowmq.namesrv.routes import explain_no_route, find_route, keep_zone
 from arrowmq.namesrv.tables import MinBrokerIdChange, NotRegistered, RouteTables
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
+from arrowmq.store.disk import Disk
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import (
     BrokerMemberGroup,
@@ -328,7 +329,7 @@ class ToolRequests:
         )
         path = Path(self._config.config_store_path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, format_properties(properties_of(self._config)).encode())
+        Disk().write_atomically(path, format_properties(properties_of(self._config)).encode())
 
 
 def _topic_list(topics: Iterable[str]) -> Answer:

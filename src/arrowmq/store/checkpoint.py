@@ -8,7 +8,6 @@ A hint for where recovery may start reading, never newer than what was forced; r
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 
@@ -59,13 +58,5 @@ class Checkpoint:
         data = fields + self._rest
         if data == self._written:
             return
-        try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                os.pwrite(handle, data, 0)
-                os.fdatasync(handle)
-            finally:
-                os.close(handle)
-        except OSError as problem:
-            raise self._disk.explain(problem, self.path) from problem
+        self._disk.overwrite(self.path, data)
         self._written = data

@@ -6,7 +6,6 @@ or, if that is missing, empty or cannot be read, the `.bak`.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +40,13 @@ class JsonConfigFile:
     def persist(self, content: dict[str, Any] | bytes) -> None:
         """Write the file so that at any moment it or its backup is whole."""
         data = content if isinstance(content, bytes) else fastjson.dumps(content)
-        self._disk.make_folder(self.path.parent)
+        disk, folder = self._disk, self.path.parent
+        disk.make_lasting_folder(folder)
         try:
             if self.path.exists() and self.path.stat().st_size:
-                os.replace(self.path, self.backup)
-                self._disk.force_folder(self.path.parent)
-            with open(self.path, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            self._disk.force_folder(self.path.parent)
+                disk.replace(self.path, self.backup)
+                disk.force_folder(folder)
+            disk.write(self.path, data)
+            disk.force_folder(folder)
         except OSError as problem:
-            raise self._disk.explain(problem, self.path) from problem
+            raise disk.explain(problem, self.path) from problem

@@ -80,10 +80,22 @@ class Disk:
     """The real one."""
 
     def make_folder(self, path: Path) -> None:
+        """The folder, with those above it. Its name is on disk once `force_folder` was called for the one above."""
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise self.explain(problem, path) from problem
+
+    def make_lasting_folder(self, path: Path) -> None:
+        """The same, and a power loss cannot take away what is made here."""
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        self.make_folder(path)
+        for folder in missing:
+            self.force_folder(folder.parent)
+
+    def remove_folder(self, path: Path) -> None:
+        """An empty one."""
+        path.rmdir()
 
     def create(self, path: Path, size: int, allocated: int, *, written: bool = False) -> None:
         """A new file of `size` bytes, all zero, whose first `allocated` bytes have blocks. All or nothing.
@@ -204,6 +216,43 @@ class Disk:
             return list(_data_ranges(handle, start, end))
         finally:
             os.close(handle)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """A file with this content, forced to disk; its name is there once the folder is forced too."""
+        try:
+            with open(path, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as problem:
+            raise self.explain(problem, path) from problem
+
+    def overwrite(self, path: Path, data: bytes) -> None:
+        """The first bytes of a file that keeps its length, forced to disk; made where it is not there."""
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.pwrite(handle, data, 0)
+                os.fdatasync(handle)
+            finally:
+                os.close(handle)
+        except OSError as problem:
+            raise self.explain(problem, path) from problem
+
+    def replace(self, source: Path, target: Path) -> None:
+        """The file gets another name, in one step; which of the two is on disk is open until the folder is forced."""
+        try:
+            os.replace(source, target)
+        except OSError as problem:
+            raise self.explain(problem, target) from problem
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """A reader finds the old content or the new one, also after a power loss; once this returns, the new one."""
+        self.make_lasting_folder(path.parent)
+        temporary = path.with_name(path.name + ".tmp")
+        self.write(temporary, data)
+        self.replace(temporary, path)
+        self.force_folder(path.parent)
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -244,6 +244,7 @@ class Flusher:
             began = time.monotonic()
             for segment in self._log.segments_between(self.position, end):
                 segment.force()
+            self._log.force_names()
             self._last_bytes, self._last_s = end - self.position, time.monotonic() - began
             self.position = Flushed(end)
             self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, newest)

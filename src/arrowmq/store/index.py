@@ -89,10 +89,13 @@ class Index:
         paths = self.folder.iterdir() if self.folder.is_dir() else iter(())
         names = sorted(path for path in paths if re.fullmatch(r"[0-9]{17}", path.name) and not path.is_dir())
         size = self._config.index_file_bytes
-        if names and names[-1].stat().st_size == 0:  # its creation was interrupted, and nothing was ever in it
-            empty = names.pop()
+        empty = next((number for number, path in enumerate(names) if path.stat().st_size == 0), len(names))
+        while len(names) > empty:
+            # A creation was interrupted, or a power loss came before this file, and so those behind it, was forced: what
+            # they had is in the log.
+            path = names.pop()
             if writable:
-                self._disk.remove(empty)
+                self._disk.remove(path)
         for path in names:
             actual = path.stat().st_size
             if actual != size:
@@ -214,8 +217,21 @@ class Index:
                 return end_physical
         return -1
 
+    def repair_after_crash(self, end_physical: int, forced_until_ms: int) -> None:
+        """Keep the full files that were forced, and of the first other one what `repair` keeps. Those behind it go: a
+        power loss may have taken any part of them, and recovery indexes their records again."""
+        forced = 0
+        for file in self.files:
+            _, end_timestamp, _, _, _, count = file.header()
+            if count < file.max_entries or end_timestamp > forced_until_ms:
+                break
+            forced += 1
+        while len(self.files) > forced + 1:
+            self.files.pop().segment.delete()
+        self.repair(end_physical)
+
     def repair(self, end_physical: int) -> None:
-        """After a crash: keep of the newest file what is consistent in itself and points into the log.
+        """Keep of the newest file what is consistent in itself and points into the log.
 
         Entries say everything there is to know of a file: slots are made anew from them. The entries of the last record
         are dropped as well, as not all of its keys may have been written; recovery indexes it again.
@@ -237,10 +253,13 @@ class Index:
         with file.segment.read_through():
             return repair_index(file.segment.view, file.slots, file.max_entries, end_physical) > 1
 
-    def truncate(self, end_physical: int) -> None:
-        """Forget entries of records at or behind a place in the log."""
-        if self.indexed_end >= end_physical:
+    def truncate(self, end_physical: int) -> bool:
+        """Forget entries of records at or behind a place in the log; whether there were any. Then the last record
+        before them is forgotten too, as by `repair`, and has to be indexed again."""
+        has_more = self.indexed_end >= end_physical
+        if has_more:
             self.repair(end_physical)
+        return has_more
 
     def detach_expired(self, min_physical: int) -> list[Segment]:
         """The files that point before the log's start alone, taken out; the last file stays."""

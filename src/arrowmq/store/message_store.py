@@ -89,7 +89,7 @@ class MessageStore:
         were read.
         """
         self._refuse_batch_queues()
-        self.disk.make_folder(self.root)
+        self.disk.make_lasting_folder(self.root)
         self._lock.take()
         try:
             was_clean = not self._abort.exists()
@@ -104,6 +104,10 @@ class MessageStore:
                 recovered = recovery.rebuild()
             else:
                 recovered = recovery.run(was_clean=was_clean)
+            if not was_clean or rebuilds:
+                # What was cut from queues and index must not come back with another power loss: once the log has grown
+                # over it, an old entry would pass for a new one.
+                self.disk.force_all(self.root)
             self._write_abort()
         except BaseException:
             self._lock.release()
@@ -127,7 +131,7 @@ class MessageStore:
 
     def _write_abort(self) -> None:
         try:
-            self._abort.write_text(str(os.getpid()))
+            self.disk.write(self._abort, str(os.getpid()).encode())
             self.disk.force_folder(self.root)
         except OSError as problem:
             raise self.disk.explain(problem, self._abort) from problem

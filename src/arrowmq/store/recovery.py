@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+from bisect import bisect_right
 from pathlib import Path
 
 from arrowmq.store.append.tails import LogTail, QueueTail
@@ -118,6 +119,7 @@ class Recovery:
         if config.enabled_append_prop_crc or config.force_verify_prop_crc:
             self._checks |= CHECK_RECORD_CRC
         self.checked_from = 0
+        self._was_unused = False
 
     def rebuild(self) -> Recovered:
         """Make queues and index anew from the first record on.
@@ -143,7 +145,7 @@ class Recovery:
             return Recovered(was_clean, 0, 0, 0, 0, 0, 0, 0, "the log is empty")
         size_before = segments[-1].end
         if not was_clean:
-            self._index.repair(size_before)
+            self._index.repair_after_crash(size_before, self._checkpoint.index_msg_timestamp)
         start = self._start_after_stop() if was_clean else self._start_after_crash()
         topics = known_topics(self._root)
         while True:
@@ -158,7 +160,10 @@ class Recovery:
         self._log.end_at(end)
         self._log.tail.last_store_timestamp = newest
         dropped = sum(queue.truncate(end) for queue in self._queues)
-        self._index.truncate(end)
+        was_unused = self._was_unused
+        if self._index.truncate(end):
+            self._walk(self._number_of(self._index.indexed_end), sink)
+        self._was_unused = was_unused
         cut = self._bytes_cut(end, size_before, verdict)
         if cut or dropped:
             log.warning("the log was cut at %d: %s; %d entries pointed behind it", end, REASONS[verdict], dropped)
@@ -173,6 +178,11 @@ class Recovery:
             len(self._queues),
             REASONS[verdict],
         )
+
+    def _number_of(self, physical_offset: int) -> int:
+        """Which segment holds a place in the log; the first for one before it."""
+        starts = [segment.start for segment in self._log.segments]
+        return max(0, bisect_right(starts, physical_offset) - 1)
 
     def _bytes_cut(self, end: int, size_before: int, verdict: int) -> int:
         """What lay behind the end and was not just the unused rest of the last file: 0 if the log ended properly."""

@@ -7,10 +7,10 @@ apart from that file, so that it stays the operator's own; a line in the log say
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 from arrowmq.config import format_properties, read_properties
+from arrowmq.store.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,9 @@ LIVE_STORE_KEYS = frozenset(
 
 
 class KeptSettings:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
         self.path = path
+        self._disk = disk or Disk()
         self.values: dict[str, str] = {}
 
     def load(self) -> dict[str, str]:
@@ -50,10 +51,4 @@ class KeptSettings:
     def keep(self, changed: dict[str, str]) -> None:
         """Adds settings to the file, which at any moment is the old one or the new one."""
         self.values = {**self.values, **changed}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        written = self.path.with_name(self.path.name + ".new")
-        with open(written, "w", encoding="utf-8") as file:
-            file.write(format_properties(self.values))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(written, self.path)
+        self._disk.write_atomically(self.path, format_properties(self.values).encode())

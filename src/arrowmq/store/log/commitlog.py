@@ -43,6 +43,8 @@ class CommitLog:
         self.spare: Segment | None = None  # the next file, created in advance
         self.wants_spare: Callable[[], None] | None = None
         self._create_lock = threading.Lock()
+        self._has_unforced_names = False
+        self._newest: Path | None = None  # the file that was created last
 
     def load(self, *, writable: bool = True) -> None:
         self.segments = list_segments(self._disk, self.folder, self.file_bytes, writable=writable)
@@ -109,12 +111,28 @@ class CommitLog:
 
     def _create_segment(self, start: int) -> Segment:
         """A new segment with all its blocks."""
-        self._disk.make_folder(self.folder)
+        self._disk.make_lasting_folder(self.folder)
         path = self.folder / segment_name(start)
         if path.exists():  # left by a creation that was interrupted; it is behind the end of the log
             self._disk.remove(path)
+        if self._newest is not None:
+            # Its length: after a power loss an empty file before a whole one would look like damage. Only now, because
+            # this one may be made by the event loop, and the next mostly by the allocation thread.
+            self._disk.force(self._newest)
         self._disk.create(path, self.file_bytes, self.file_bytes)
+        self._newest = path
+        self._has_unforced_names = True
         return Segment(self._disk, path, start, self.file_bytes)
+
+    def force_names(self) -> None:
+        """Have the names of new files on disk: a file whose name a power loss takes away was written for nothing."""
+        if self._has_unforced_names:
+            self._has_unforced_names = False
+            try:
+                self._disk.force_folder(self.folder)
+            except BaseException:
+                self._has_unforced_names = True
+                raise
 
     def drop_spare(self) -> None:
         if self.spare is not None:

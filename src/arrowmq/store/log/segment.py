@@ -110,11 +110,18 @@ class Segment:
 
 
 def list_segments(
-    disk: Disk, folder: Path | str, size: int, *, writable: bool = True, scattered: bool = False
+    disk: Disk,
+    folder: Path | str,
+    size: int,
+    *,
+    writable: bool = True,
+    scattered: bool = False,
+    rebuildable: bool = False,
 ) -> list[Segment]:
     """The files of a folder in order, checked as Apache's broker checks them: names, sizes, no gaps.
 
-    A last file without any bytes is one whose creation was interrupted: it is deleted.
+    A last file without any bytes is one whose creation was interrupted: it is deleted. Of files that can be rebuilt one
+    without bytes is what a power loss left of it, and those behind it were not forced either: they go together.
     """
     try:
         with os.scandir(folder) as entries:
@@ -127,8 +134,10 @@ def list_segments(
         if not (name.isascii() and name.isdigit()):
             raise StoreDamaged(f"{path} does not belong into a store: move it elsewhere and start again")
         found.append(Segment(disk, path, int(name), size, writable=writable, scattered=scattered))
-    if found and files[-1][1] == 0 and writable:
-        found.pop().delete()
+    empty = next((number for number, (_, length) in enumerate(files) if length == 0), len(files))
+    if writable and (rebuildable or empty == len(files) - 1):
+        while len(found) > empty:
+            found.pop().delete()
     for number, segment in enumerate(found):
         actual = files[number][1]
         if actual != size:

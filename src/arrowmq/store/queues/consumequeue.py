@@ -38,6 +38,8 @@ class ConsumeQueue:
         "_checked_min",
         "_disk",
         "_filled_to",
+        "_forced_to",
+        "_has_new_names",
         "_mapped",
         "_min_bytes",
         "_path",
@@ -55,6 +57,8 @@ class ConsumeQueue:
         self._mapped = mapped
         self.mapped_place = -1
         self._filled_to = 0  # up to this byte of the queue the files have blocks and were written
+        self._forced_to = 0  # files that end before this byte need not be forced again
+        self._has_new_names = False
         self.file_bytes = file_bytes
         self.segments: list[Segment] = []
         self.tail = QueueTail(topic, queue_id)
@@ -71,7 +75,9 @@ class ConsumeQueue:
     def load(self, *, thorough: bool, writable: bool = True) -> None:
         """Find the files and where they end. After a clean stop the filled part is dense, and its end is searched by
         halves; otherwise the last three files are read entry by entry and what does not fit is cut."""
-        self.segments = list_segments(self._disk, self._path, self.file_bytes, writable=writable, scattered=True)
+        self.segments = list_segments(
+            self._disk, self._path, self.file_bytes, writable=writable, scattered=True, rebuildable=thorough
+        )
         page = b""
         while self.segments:
             path = f"{self._path}/{segment_name(self.segments[-1].start)}"
@@ -205,6 +211,7 @@ class ConsumeQueue:
             self._disk.make_folder(folder)
         path, filled = folder / segment_name(start), min(self.file_bytes, PAGE_BYTES)
         self._disk.create(path, self.file_bytes, filled, written=True)
+        self._has_new_names = True
         segment = Segment(self._disk, path, start, self.file_bytes, scattered=True)
         self._filled_to = max(self._filled_to, start + filled)
         if not self.segments:
@@ -351,6 +358,7 @@ class ConsumeQueue:
         if stop > start:
             segment.allocate(start, stop - start)
             segment.view[start:stop] = bytes(stop - start)
+        self._forced_to = min(self._forced_to, segment.start)
         self.tail.next_offset = keep
         last = self.entry(keep - 1)
         self.tail.max_physical = 0 if last is None or last.size == 0x7FFFFFFF else last.physical_offset + last.size
@@ -371,14 +379,14 @@ class ConsumeQueue:
 
     def destroy(self) -> None:
         self.let_go()
-        self._filled_to = 0
+        self._filled_to = self._forced_to = 0
         for segment in self.segments:
             segment.delete()
         self.segments = []
         self.tail.next_offset = self.tail.max_physical = 0
         self._min_bytes, self._checked_min = 0, -1
         if self.folder.is_dir():
-            self.folder.rmdir()
+            self._disk.remove_folder(self.folder)
 
     def let_go(self) -> None:
         """Unmap the files; the next message or reader maps what it needs again."""
@@ -389,5 +397,17 @@ class ConsumeQueue:
             segment.unmap()
 
     def force(self) -> None:
-        for segment in self.segments[-2:]:
-            segment.force()
+        """Have the entries on disk, and the names of new files and folders: who finds no queue cannot know of its
+        messages. Called in the flush thread."""
+        segments = list(self.segments)
+        for segment in segments:
+            if segment.end > self._forced_to:
+                segment.force()
+        if self._has_new_names:
+            self._has_new_names = False
+            folder = self.folder
+            for each in (folder, folder.parent, folder.parent.parent, folder.parent.parent.parent):
+                if each.is_dir():  # the deletion of a topic may have been faster
+                    self._disk.force_folder(each)
+        if segments:
+            self._forced_to = segments[-1].start

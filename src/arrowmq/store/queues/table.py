@@ -77,7 +77,7 @@ class Queues:
             self._table.pop(key).destroy()
         folder = self.folder / topic
         if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+            self._disk.remove_folder(folder)
         return len(doomed)
 
     def destroy(self) -> None:
