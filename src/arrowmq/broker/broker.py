@@ -31,7 +31,7 @@ from arrowmq.broker.pull.longpoll import LongPoll
 from arrowmq.broker.registration import Registration
 from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.send.message_path import MessagePath
-from arrowmq.broker.services import Loads, Persists, Starts, Stops, build_services
+from arrowmq.broker.services import build_services
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.broker.settings.kept import LIVE_STORE_KEYS, KeptSettings
 from arrowmq.broker.topics.creation_times import CreationTimes
@@ -129,9 +129,9 @@ class Broker:
     def open(self) -> Recovered:
         """Locks and recovers the store, then loads the tables. Raises what the store raises, and `ConfigError`."""
         recovered = self.recovered = self.store.open()
-        for table in (self.topics, self.groups, self.offsets, *self.services):
-            if isinstance(table, Loads):
-                table.load()
+        for table in (self.topics, self.groups, self.offsets):
+            table.load()
+        self.services.load()
         self.topics.adopt(self.store.queues())
         self.store.add_listener(self.longpoll.arrived)
         return recovered
@@ -153,9 +153,7 @@ class Broker:
         )
         self.background.every("expire silent clients", SWEEP_S, self.clients.sweep)
         self.background.every("sample statistics", self.stats.SAMPLE_S, self.stats.sample)
-        for service in self.services:
-            if isinstance(service, Starts):
-                service.start()
+        self.services.start()
         self.background.start()
         self.is_running = True
         self.fast_path = build_fast_path(self)
@@ -174,15 +172,11 @@ class Broker:
         await self.registration.stop()
         await self.background.stop()
         self.longpoll.stop()
-        for service in reversed(self.services):
-            if isinstance(service, Stops):
-                await service.stop()
+        await self.services.stop()
         await self.remoting.close()
         for table in (self.topics, self.groups, self.offsets):
             table.persist()
-        for service in self.services:
-            if isinstance(service, Persists):
-                service.persist()
+        self.services.persist()
         self.store.close()
 
 
