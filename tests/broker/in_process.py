@@ -13,6 +13,15 @@ from arrowmq.wire.frames import Command
 if TYPE_CHECKING:
     from arrowmq.remoting.channel import Channel
 
+SMALL_FILES = {
+    "brokerIP1": "127.0.0.1",
+    "brokerName": "broker-a",
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "200",
+    "maxIndexNum": "800",
+}
+
 
 class LocalClient:
     """A `Channel` of this process. `answers` says what the client answers when it is asked."""

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from conftest import SMALL_FILES, START_MS
-from in_process import LocalClient
+from in_process import SMALL_FILES, LocalClient
 
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.broker.groups.subscriptions import FLAG_SUBSCRIPTION, FLAG_SUSPEND
@@ -33,6 +32,7 @@ from arrowmq.wire.sysflag import TRANSACTION_COMMIT
 from waiting import until
 
 NOBODY_LISTENS = 10911
+START_MS = 1_794_769_200_000
 
 
 @pytest.fixture
@@ -40,7 +40,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker without a port: nobody can reach it but from this process."""
     settings = {**SMALL_FILES, "recallMessageEnable": "true", "transactionCheckInterval": "1000000000"}
     broker = Broker(BrokerConfig.from_properties(settings), tmp_path, VirtualClock(START_MS))
-    broker.open()
     await broker.start(NOBODY_LISTENS)
     yield broker
     await broker.stop()

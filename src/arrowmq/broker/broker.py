@@ -1,10 +1,8 @@
 """One broker, put together: its tables, its store, its services, and the order in which they start and stop.
 
-broker = Broker(config, store_root, clock)
-broker.open()                              # lock and recover the store, load the tables
-...                                        # listen with broker.handlers
-await broker.start(port)                   # start the services, be in every NameServer's route
-await broker.stop()                        # leave the routes, answer who waits, persist everything
+broker = Broker(config, store_root, clock, ports=BrokerPorts(clock))
+await broker.start()     # lock and recover the store, listen, start the services, be in every NameServer's route
+await broker.stop()      # leave the routes, answer who waits, persist everything, hang up
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from arrowmq.broker.groups.queue_locks import QueueLocks
 from arrowmq.broker.groups.subscriptions import Subscriptions
 from arrowmq.broker.groups.table import SubscriptionGroups
 from arrowmq.broker.offsets.table import ConsumerOffsets
+from arrowmq.broker.ports import BrokerPorts
 from arrowmq.broker.pull.longpoll import LongPoll
 from arrowmq.broker.registration import Registration
 from arrowmq.broker.runtime.stats import BrokerStats
@@ -52,9 +51,20 @@ FIRST_OFFSET_PERSIST_S = 10.0
 
 
 class Broker:
-    def __init__(self, config: BrokerConfig, store_root: Path | str, clock: Clock, disk: Disk | None = None) -> None:
+    name = "broker"
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_root: Path | str,
+        clock: Clock,
+        disk: Disk | None = None,
+        *,
+        ports: BrokerPorts | None = None,
+    ) -> None:
         self.config = config
         self.clock = clock
+        self.ports = ports
         self.root = Path(store_root)
         self.boot_ms = clock.now_ms()
         self.is_running = False
@@ -141,9 +151,20 @@ class Broker:
         return self.path.put(record)
 
     async def start(self, port: int | None = None) -> None:
-        """Starts the services and registers with the NameServers. `port` is the one that clients can connect to."""
-        if port is not None:
-            self.address.port = port
+        """Opens the store unless that is done, listens, starts the services and registers with the NameServers. What
+        fails behind the opening of the store is undone. A broker without ports is told the `port` to advertise."""
+        if self.recovered is None:
+            self.open()
+        try:
+            if self.ports is not None:
+                port = self.config.listen_port = await self.ports.open(self.config, self.handlers)
+            await self._start(self.address.port if port is None else port)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self, port: int) -> None:
+        self.address.port = port
         self.store.start(asyncio.get_running_loop())
         self.background.every(
             "persist consumer offsets",
@@ -161,10 +182,21 @@ class Broker:
         for fast_path in (self.fast_path, self.vip_fast_path):
             if fast_path is not None:
                 fast_path.transactions = build_fast_transactions(self)
+        if self.ports is not None:
+            self.ports.use(self.fast_path, self.vip_fast_path)
         await self.registration.start()
 
     async def stop(self) -> None:
-        """Leaves the routes, ends the services, persists the tables, closes the store."""
+        """Leaves the routes, ends the services, persists the tables, closes the store, and hangs up."""
+        try:
+            await self._stop()
+        finally:
+            # The store was closed in the last step, and the connections end in the same iteration of the event loop: no
+            # request can come between.
+            if self.ports is not None:
+                await self.ports.close()
+
+    async def _stop(self) -> None:
         self.is_running = False
         for fast_path in (self.fast_path, self.vip_fast_path):
             if fast_path is not None:
