@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class NameServer:
+    name = "NameServer"
+
     def __init__(
         self,
         config: NamesrvConfig,
