@@ -338,3 +338,18 @@ async def test_one_handler_serves_a_header_that_is_written_in_two_forms(
     for code, ext in ((2, {"text": "same"}), (3, {"t": "same"})):
         assert (await client.invoke(address, Command.request(code, ext), 5)).ext == {"text": "same"}
     assert codes_of(Typed().either) == [2, 3]
+
+
+async def test_what_comes_after_the_hanging_up_is_not_served(start_server: Any) -> None:
+    service = Service()
+    server, address = await start_server(service)
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    frame = encode_frame(Command.request(ECHO, {"text": "before"}))
+    writer.write(frame)
+    await reader.readexactly(8)
+    writer.write(encode_frame(Command.request(ECHO, {"text": "after"})))
+    server.hang_up()
+    await server.close()
+    assert service.seen == ["before"]
+    writer.close()

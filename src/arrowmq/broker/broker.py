@@ -191,8 +191,7 @@ class Broker:
         try:
             await self._stop()
         finally:
-            # The store was closed in the last step, and the connections end in the same iteration of the event loop: no
-            # request can come between.
+            # The store was closed in the last step. Nothing was awaited since, so no request can come between.
             if self.ports is not None:
                 await self.ports.close()
 

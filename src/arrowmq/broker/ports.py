@@ -60,5 +60,8 @@ class BrokerPorts:
             self.main.fast_path, self.vip.fast_path = fast_path, vip_fast_path
 
     async def close(self) -> None:
+        """No request is served from the moment of this call on."""
         servers = [server for server in (self.main, self.vip) if server is not None]
+        for server in servers:
+            server.hang_up()
         await asyncio.gather(*(server.close() for server in servers))
