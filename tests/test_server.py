@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from oracle.ports import broker_port
 
+from arrowmq.broker.ports import MAIN_PORT_ONLY
 from arrowmq.config import ConfigError
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import ConnectFailed, ConnectionLost
 from arrowmq.remoting.server import ListenFailed
 from arrowmq.remoting.tls import client_tls
-from arrowmq.server import MAIN_PORT_ONLY, Node, build_node
+from arrowmq.server import Component, Node, Part, build_node
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command, encode_frame
 from certificates import self_signed
@@ -128,9 +129,77 @@ async def test_one_broker_registers_with_several_nameservers(tmp_path: Path) -> 
         await node.stop()
 
 
-def test_a_node_of_nothing_is_refused() -> None:
+def test_a_node_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither"):
-        Node()
+        build_node(tmp_path)
+
+
+class Noted:
+    """A component that notes what is done with it, and fails where it is told to."""
+
+    def __init__(self, name: str, seen: list[str], fails_to: str = "") -> None:
+        self.name = name
+        self.seen = seen
+        self.fails_to = fails_to
+
+    async def start(self) -> None:
+        self._note("start")
+
+    async def stop(self) -> None:
+        self._note("stop")
+
+    def _note(self, what: str) -> None:
+        self.seen.append(f"{what} {self.name}")
+        if what == self.fails_to:
+            raise OSError(f"{self.name} cannot {what}")
+
+
+def parts_of(*components: Component) -> list[Part]:
+    return [lambda node, component=component: component for component in components]  # type: ignore[misc]
+
+
+async def test_components_start_in_order_and_stop_in_the_reverse() -> None:
+    seen: list[str] = []
+    node = Node([*parts_of(Noted("a", seen), Noted("b", seen)), lambda node: None, *parts_of(Noted("c", seen))])
+    await node.start()
+    await node.stop()
+    assert seen == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
+    await node.stop()
+    assert len(seen) == 6
+
+
+async def test_a_start_that_fails_stops_what_had_started_and_nothing_else() -> None:
+    seen: list[str] = []
+    node = Node(parts_of(Noted("a", seen), Noted("b", seen, "stop"), Noted("c", seen, "start"), Noted("d", seen)))
+    with pytest.raises(OSError, match="c cannot start"):
+        await node.start()
+    assert seen == ["start a", "start b", "start c", "stop b", "stop a"]
+
+
+async def test_a_component_that_fails_to_stop_does_not_keep_the_others_running(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[str] = []
+    node = Node(parts_of(Noted("a", seen), Noted("b", seen, "stop"), Noted("c", seen)))
+    await node.start()
+    with pytest.raises(OSError, match="b cannot stop"):
+        await node.stop()
+    assert seen[3:] == ["stop c", "stop b", "stop a"]
+    assert [record.message for record in caplog.records] == ["the b did not stop in good order"]
+
+
+async def test_a_part_is_made_when_those_before_it_have_started(tmp_path: Path) -> None:
+    """So that a broker can be told the port that its node's NameServer got."""
+    seen: list[str] = []
+
+    def second(node: Node) -> Component:
+        seen.append("make b")
+        return Noted("b", seen)
+
+    node = Node([*parts_of(Noted("a", seen)), second])
+    await node.start()
+    assert seen == ["start a", "make b", "start b"]
+    await node.stop()
 
 
 async def test_a_broker_without_a_nameserver_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

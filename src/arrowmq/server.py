@@ -5,26 +5,27 @@
     await node.stop()           # out of the routes, everybody answered, everything persisted
 
 The directory is the broker's store (what Apache calls storePathRootDir); the NameServer's own file lies in `namesrv/`
-under it. A broker listens on its port and, for clients of the 4.x line, on the "VIP" port two below it.
+under it.
+
+A node is a list of parts. Each part makes one component when its turn to start has come, and so can look at those
+before it: the broker's part asks for the port that the NameServer got. A new component is one more part in
+`build_node`, behind those that it needs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.address import format_address
-from arrowmq.remoting.endpoint import Limits
-from arrowmq.remoting.server import ListenFailed, RemotingServer
 from arrowmq.remoting.tls import ServerTls, client_tls, server_tls
-from arrowmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from arrowmq.broker import Broker, BrokerConfig
@@ -35,52 +36,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VIP_OFFSET = 2
-# Apache's VIP port does not know these; a client that asks for them there gets the same refusal from us.
-MAIN_PORT_ONLY = (
-    RequestCode.PULL_MESSAGE,
-    RequestCode.LITE_PULL_MESSAGE,
-    RequestCode.POP_MESSAGE,
-    RequestCode.PEEK_MESSAGE,
-    RequestCode.NOTIFICATION,
-    RequestCode.POLLING_INFO,
-)
-REGISTER_RETRY_S = 1.0
+
+class Component(Protocol):
+    """Something that runs in a node. A start that fails leaves nothing running; only what has started is stopped."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def start(self) -> object: ...
+
+    async def stop(self) -> object: ...
+
+
+Part = Callable[["Node"], Component | None]
+"""Makes a component for a node, from its settings and from what has started before; None if it is not wanted."""
 
 
 class Node:
-    def __init__(
-        self,
-        *,
-        namesrv: NamesrvConfig | None = None,
-        broker: BrokerConfig | None = None,
-        store_root: Path | None = None,
-        clock: Clock | None = None,
-        disk: Disk | None = None,
-        tls: ServerTls | None = None,
-        outgoing_tls: ssl.SSLContext | None = None,
-    ) -> None:
-        if namesrv is None and broker is None:
+    def __init__(self, parts: Sequence[Part]) -> None:
+        if not parts:
             raise ConfigError("a node is a NameServer, a broker or both: neither was asked for")
-        if broker is not None and store_root is None:
-            raise ConfigError("a broker needs a directory for its store")
-        self._clock = clock or SystemClock()
-        self._namesrv_config = namesrv
-        self._broker_config = broker
-        self._store_root = store_root
-        self._disk = disk
-        self._tls = tls
-        self._outgoing_tls = outgoing_tls
+        self._parts = parts
+        self._started: list[Component] = []
         self.namesrv: NameServer | None = None
         self.broker: Broker | None = None
         self.metrics: MetricsPage | None = None
-        self._servers: list[RemotingServer] = []
 
     @property
     def namesrv_address(self) -> str:
         """Where this node's NameServer is reached from this machine; of a lone broker, the NameServers it was given."""
         if self.namesrv is None:
-            return "" if self._broker_config is None else self._broker_config.namesrv_addr
+            return "" if self.broker is None else self.broker.config.namesrv_addr
         host = self.namesrv.config.bind_address
         return format_address("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, self.namesrv.port)
 
@@ -92,84 +78,100 @@ class Node:
     async def start(self) -> None:
         """Returns when clients can connect and the broker is in the route of at least one NameServer."""
         try:
-            if self._namesrv_config is not None:
-                await self._start_namesrv(self._namesrv_config)
-            if self._broker_config is not None:
-                await self._start_broker(self._broker_config)
+            for part in self._parts:
+                component = part(self)
+                if component is not None:
+                    await component.start()
+                    self._started.append(component)
         except BaseException:
-            await self.stop()
+            with suppress(Exception):  # it is in the log; what kept the node from starting is the news
+                await self.stop()
             raise
 
     async def stop(self) -> None:
-        """The reverse of `start`; also of one that got only half-way."""
-        metrics, self.metrics = self.metrics, None
-        if metrics is not None:
-            await metrics.stop()
-        broker, self.broker = self.broker, None
-        if broker is not None:
-            # The store closes in the last step of the broker's stop, and the connections end in the same event loop
-            # iteration: no request can come between.
-            await broker.stop()
-        servers, self._servers = self._servers, []
-        await asyncio.gather(*(server.close() for server in servers))
-        namesrv, self.namesrv = self.namesrv, None
-        if namesrv is not None:
-            await namesrv.stop()
+        """The reverse of `start`; also of one that got only half-way. One that fails to stop does not keep the others
+        from it."""
+        failures: list[Exception] = []
+        while self._started:
+            component = self._started.pop()
+            try:
+                await component.stop()
+            except Exception as failure:
+                log.exception("the %s did not stop in good order", component.name)
+                failures.append(failure)
+        self.metrics = self.broker = self.namesrv = None
+        if failures:
+            raise failures[0]
 
-    async def _start_namesrv(self, config: NamesrvConfig) -> None:
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is handed to every component that needs it."""
+
+    clock: Clock
+    disk: Disk | None = None
+    tls: ServerTls | None = None
+    outgoing_tls: ssl.SSLContext | None = None
+
+
+def namesrv_part(config: NamesrvConfig, of: Surroundings) -> Part:
+    def part(node: Node) -> Component:
         from arrowmq.namesrv.name_server import NameServer
 
-        namesrv = NameServer(config, self._clock, tls=self._tls, outgoing_tls=self._outgoing_tls)
-        await namesrv.start()
-        self.namesrv = namesrv
+        node.namesrv = NameServer(config, of.clock, tls=of.tls, outgoing_tls=of.outgoing_tls)
+        return node.namesrv
 
-    async def _start_broker(self, config: BrokerConfig) -> None:
+    return part
+
+
+def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Part:
+    def part(node: Node) -> Component:
         from arrowmq.broker import Broker
+        from arrowmq.broker.ports import BrokerPorts
 
-        if self.namesrv is not None and not config.namesrv_addr:
-            config.namesrv_addr = self.namesrv_address
+        config.namesrv_addr = config.namesrv_addr or node.namesrv_address
         if not config.namesrv_addr:
             raise ConfigError("the broker knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
-        assert self._store_root is not None
-        broker = Broker(config, self._store_root, self._clock, self._disk)
-        broker.remoting.use_tls(self._outgoing_tls)
-        broker.open()
-        self.broker = broker
-        limits = replace(Limits(), idle_timeout_s=config.server_channel_max_idle_time_seconds)
-        main, vip = self._servers = [
-            RemotingServer(handlers, limits=limits, clock=self._clock, tls=self._tls)
-            for handlers in (broker.handlers, broker.handlers.without(MAIN_PORT_ONLY))
-        ]
-        port = await main.start(config.bind_address, config.listen_port)
-        if config.listen_port > VIP_OFFSET:
-            try:
-                await vip.start(config.bind_address, port - VIP_OFFSET)
-            except ListenFailed as error:
-                log.warning("no VIP port, clients before 4.9 need vipChannelEnabled=false reason=%s", error.strerror)
-        config.listen_port = port
-        await broker.start(port)
-        main.fast_path, vip.fast_path = broker.fast_path, broker.vip_fast_path
-        if config.metrics_exporter_type.upper() == "PROM":
-            await self._start_metrics(broker, config)
-        await self._wait_for_registration(broker)
+        node.broker = Broker(config, store_root, of.clock, of.disk, ports=BrokerPorts(of.clock, of.tls))
+        node.broker.remoting.use_tls(of.outgoing_tls)
+        return node.broker
 
-    async def _start_metrics(self, broker: Broker, config: BrokerConfig) -> None:
-        from arrowmq.metrics.page import MetricsPage
+    return part
 
-        self.metrics = MetricsPage(broker)
-        await self.metrics.start(config.metrics_prom_exporter_host, config.metrics_prom_exporter_port)
 
-    async def _wait_for_registration(self, broker: Broker) -> None:
-        has_warned = False
-        while not any(name_server.is_registered for name_server in broker.registration.name_servers):
-            if not has_warned:
-                has_warned = True
-                log.warning(
-                    "waiting for a NameServer addresses=%s: none of them has accepted this broker yet",
-                    broker.config.namesrv_addr,
-                )
-            await self._clock.sleep(REGISTER_RETRY_S)
-            await broker.registration.register_all()
+def metrics_part(node: Node) -> Component | None:
+    """Behind the broker: its settings from last time may have a say in whether there is a page."""
+    if node.broker is None or node.broker.config.metrics_exporter_type.upper() != "PROM":
+        return None
+    from arrowmq.metrics.page import MetricsPage
+
+    node.metrics = MetricsPage(node.broker)
+    return node.metrics
+
+
+class InRoute:
+    """Not a thing that runs, but a state to wait for, behind what should not have to wait for it."""
+
+    name = "route"
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def start(self) -> None:
+        await self._broker.registration.accepted()
+
+    async def stop(self) -> None:
+        """The broker itself leaves the routes, first of all when it stops."""
+
+
+def route_part(node: Node) -> Component | None:
+    return None if node.broker is None else InRoute(node.broker)
+
+
+# --- from settings ---------------------------------------------------------------------------------------------------
 
 
 def build_node(
@@ -208,12 +210,10 @@ def build_node(
     without_effect = sorted(key for key in properties.keys() - known if not key.startswith("tls."))
     if without_effect:
         log.info("settings without effect here: %s", ", ".join(without_effect))
-    return Node(
-        namesrv=namesrv,
-        broker=broker,
-        store_root=directory,
-        clock=clock,
-        disk=disk,
-        tls=server_tls(properties),
-        outgoing_tls=client_tls(properties),
-    )
+    surroundings = Surroundings(clock or SystemClock(), disk, server_tls(properties), client_tls(properties))
+    parts: list[Part] = []
+    if namesrv is not None:
+        parts.append(namesrv_part(namesrv, surroundings))
+    if broker is not None:
+        parts += [broker_part(broker, directory, surroundings), metrics_part, route_part]
+    return Node(parts)

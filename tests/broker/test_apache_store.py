@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from arrowmq.broker.delayed.timer import TimerMessages
-from arrowmq.broker.transactions.checks import TransactionChecks
-from arrowmq.broker.transactions.service import TransactionService
 from arrowmq.clock import VirtualClock
 from arrowmq.wire.codes import RequestCode, ResponseCode
 
@@ -45,10 +42,6 @@ async def apache(make_node: Any, tmp_path: Path) -> Any:
     return node
 
 
-def service(node: Any, kind: type) -> Any:
-    return next(each for each in node.broker.services if isinstance(each, kind))
-
-
 def keys_in(node: Any, topic: str) -> list[str]:
     store = node.broker.store
     found = [
@@ -71,7 +64,7 @@ async def test_a_pending_delay_is_delivered_when_it_is_due(apache: Any) -> None:
 
 async def test_a_pending_timer_message_is_delivered_in_its_second(apache: Any) -> None:
     before = keys_in(apache, "TopicTimer")
-    timers = service(apache, TimerMessages)
+    timers = apache.broker.services.timer
     await apache.clock.advance((HOUR_MS - LAST_MS) / 1000 + 0.5)
     assert "timer-hour" not in keys_in(apache, "TopicTimer")
     await apache.clock.advance(1)
@@ -94,7 +87,7 @@ async def test_its_open_transaction_is_asked_about_and_decided_once(apache: Any)
     producer.remoting.on_request(RequestCode.CHECK_TRANSACTION_STATE, lambda call: asked.append(call.command))
     await producer.heartbeat("producer", producer="GroupTransaction")
     before = keys_in(apache, "TopicTransaction")
-    await service(apache, TransactionChecks).round()
+    await apache.broker.services.transaction_checks.round()
     await apache.eventually(lambda: asked)
     (question,) = asked
     assert question.ext["tranStateTableOffset"] == "37"
@@ -125,4 +118,4 @@ async def test_what_apache_ended_stays_ended(apache: Any) -> None:
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "ended before" in (answer.remark or "")
     assert keys_in(apache, "TopicTransaction") == before
-    assert service(apache, TransactionService).repeated == 1
+    assert apache.broker.services.transactions.repeated == 1

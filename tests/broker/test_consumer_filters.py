@@ -11,7 +11,7 @@ from arrowmq.wire.codes import RequestCode
 
 
 def service(node: Any) -> ConsumerFilters:
-    return next(each for each in node.broker.services if isinstance(each, ConsumerFilters))
+    return node.broker.services.consumer_filters
 
 
 async def subscribe(node: Any, expression: str, kind: str = "SQL92", version: int = 7) -> Any:

@@ -21,11 +21,11 @@ COMMIT, ROLLBACK = 8, 12
 
 
 def timer(node: Any) -> TimerMessages:
-    return next(each for each in node.broker.services if isinstance(each, TimerMessages))
+    return node.broker.services.timer
 
 
 def transactions(node: Any) -> TransactionService:
-    return next(each for each in node.broker.services if isinstance(each, TransactionService))
+    return node.broker.services.transactions
 
 
 async def half(node: Any) -> Command:

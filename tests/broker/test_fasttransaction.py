@@ -13,8 +13,6 @@ from talking import Talk, cut, files_of
 from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC
-from arrowmq.broker.transactions.checks import TransactionChecks
-from arrowmq.broker.transactions.service import TransactionService
 from arrowmq.clock import VirtualClock
 from arrowmq.remoting.server import RemotingServer
 from arrowmq.wire.codes import RequestCode
@@ -145,7 +143,7 @@ async def run(
             outcome.counts.append(counts_of(broker))
             if number == 0:
                 await clock.advance(30)
-                await next(each for each in broker.services if isinstance(each, TransactionChecks)).round()
+                await broker.services.transaction_checks.round()
         outcome.counts.append(broker.store.max_offset(HALF_TOPIC, 0))
         outcome.counts.append(broker.store.max_offset(OP_HALF_TOPIC, 0))
         if short and native_is_there():
@@ -175,7 +173,7 @@ def places_in(answers: dict[int, bytes]) -> list[tuple[int, int]]:
 
 
 def counts_of(broker: Broker) -> Any:
-    counts = next(each for each in broker.services if isinstance(each, TransactionService)).counts
+    counts = broker.services.transactions.counts
     broker.stats.gather()
     totals = {(name, key): item.total for name, items in broker.stats.items.items() for key, item in items.items()}
     latency = {topic: (found.counts, found.total) for topic, found in counts.latency.items()}

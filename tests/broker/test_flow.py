@@ -15,7 +15,7 @@ from arrowmq.wire.codes import RequestCode, ResponseCode
 
 
 def flow(node: Any) -> FlowControl:
-    return next(each for each in node.broker.services if isinstance(each, FlowControl))
+    return node.broker.services.flow
 
 
 def assert_nothing_stored(node: Any) -> None:

@@ -19,7 +19,7 @@ def delay(level: object) -> str:
 
 
 def service(node: Any) -> DelayLevels:
-    return next(each for each in node.broker.services if isinstance(each, DelayLevels))
+    return node.broker.services.delay_levels
 
 
 async def bodies(node: Any, topic: str = "orders", queue_id: int = 0) -> list[bytes]:

@@ -19,7 +19,7 @@ DAY_S = 86_400
 
 
 def service(node: Any) -> TimerMessages:
-    return next(each for each in node.broker.services if isinstance(each, TimerMessages))
+    return node.broker.services.timer
 
 
 async def bodies(node: Any, queue_id: int = 0) -> list[bytes]:

@@ -23,11 +23,11 @@ TRANSACTION = "TRAN_MSG\x01true\x02PGROUP\x01P\x02"
 
 
 def service(node: Any) -> TransactionService:
-    return next(each for each in node.broker.services if isinstance(each, TransactionService))
+    return node.broker.services.transactions
 
 
 def checks(node: Any) -> TransactionChecks:
-    return next(each for each in node.broker.services if isinstance(each, TransactionChecks))
+    return node.broker.services.transaction_checks
 
 
 class Half:

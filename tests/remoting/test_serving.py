@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from arrowmq.remoting.client import RemotingClient
-from arrowmq.remoting.handlers import LATER, Answer, Call, HandlerTable, Refused, handles
+from arrowmq.remoting.handlers import LATER, Answer, Call, HandlerTable, Refused, codes_of, handles
+from arrowmq.wire.bodies.declare import Body
 from arrowmq.wire.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from arrowmq.wire.frames import SERIALIZE_ROCKETMQ, Command, FrameSplitter, encode_frame
 from arrowmq.wire.headers.declare import Header
@@ -301,3 +302,54 @@ def test_a_handler_with_an_untyped_parameter_is_refused_at_once() -> None:
 
     with pytest.raises(TypeError, match="a handler takes a header"):
         HandlerTable(Untyped())
+
+
+class Order(Body):
+    name: str = ""
+
+
+class Typed:
+    """A handler of a JSON body, and one whose header comes in two forms."""
+
+    @handles(1)
+    def order(self, request: Order, call: Call) -> Answer:
+        return Answer(remark=f"{request.name} by {call.command.code}")
+
+    @handles(2)
+    @handles(3, read=lambda ext: Echo(text=ext["t"]))
+    def either(self, request: Echo) -> Echo:
+        return request
+
+
+async def test_a_handler_gets_its_body_decoded_and_never_sees_one_that_cannot_be(
+    start_server: Any, client: RemotingClient
+) -> None:
+    _, address = await start_server(Typed())
+    answer = await client.invoke(address, Command.request(1, body=b'{"name":"tea"}'), 5)
+    assert (answer.code, answer.remark) == (0, "tea by 1")
+    answer = await client.invoke(address, Command.request(1, body=b"{]"), 5)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_one_handler_serves_a_header_that_is_written_in_two_forms(
+    start_server: Any, client: RemotingClient
+) -> None:
+    _, address = await start_server(Typed())
+    for code, ext in ((2, {"text": "same"}), (3, {"t": "same"})):
+        assert (await client.invoke(address, Command.request(code, ext), 5)).ext == {"text": "same"}
+    assert codes_of(Typed().either) == [2, 3]
+
+
+async def test_what_comes_after_the_hanging_up_is_not_served(start_server: Any) -> None:
+    service = Service()
+    server, address = await start_server(service)
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    frame = encode_frame(Command.request(ECHO, {"text": "before"}))
+    writer.write(frame)
+    await reader.readexactly(8)
+    writer.write(encode_frame(Command.request(ECHO, {"text": "after"})))
+    server.hang_up()
+    await server.close()
+    assert service.seen == ["before"]
+    writer.close()

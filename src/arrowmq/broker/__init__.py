@@ -2,7 +2,7 @@
 
 In: typed requests from `remoting`, time from a `Clock`, messages to and from a `MessageStore`.
 Out: answers, notices to clients, registrations with NameServers, and the tables in `config/*.json`.
-Knows nothing of sockets; `broker.Broker` puts the parts together, and `services.py` lists them.
+Only `ports.py` knows of sockets; `broker.Broker` puts the parts together, and `services.py` names them.
 """
 
 from arrowmq.broker.broker import Broker

@@ -1,10 +1,8 @@
 """One broker, put together: its tables, its store, its services, and the order in which they start and stop.
 
-broker = Broker(config, store_root, clock)
-broker.open()                              # lock and recover the store, load the tables
-...                                        # listen with broker.handlers
-await broker.start(port)                   # start the services, be in every NameServer's route
-await broker.stop()                        # leave the routes, answer who waits, persist everything
+broker = Broker(config, store_root, clock, ports=BrokerPorts(clock))
+await broker.start()     # lock and recover the store, listen, start the services, be in every NameServer's route
+await broker.stop()      # leave the routes, answer who waits, persist everything, hang up
 """
 
 from __future__ import annotations
@@ -27,11 +25,12 @@ from arrowmq.broker.groups.queue_locks import QueueLocks
 from arrowmq.broker.groups.subscriptions import Subscriptions
 from arrowmq.broker.groups.table import SubscriptionGroups
 from arrowmq.broker.offsets.table import ConsumerOffsets
+from arrowmq.broker.ports import BrokerPorts
 from arrowmq.broker.pull.longpoll import LongPoll
 from arrowmq.broker.registration import Registration
 from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.send.message_path import MessagePath
-from arrowmq.broker.services import Loads, Persists, Starts, Stops, build_services
+from arrowmq.broker.services import build_services
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.broker.settings.kept import LIVE_STORE_KEYS, KeptSettings
 from arrowmq.broker.topics.creation_times import CreationTimes
@@ -52,10 +51,21 @@ FIRST_OFFSET_PERSIST_S = 10.0
 
 
 class Broker:
-    def __init__(self, config: BrokerConfig, store_root: Path | str, clock: Clock, disk: Disk | None = None) -> None:
+    name = "broker"
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_root: Path | str,
+        clock: Clock,
+        disk: Disk | None = None,
+        *,
+        ports: BrokerPorts | None = None,
+    ) -> None:
         self.config = config
         self.clock = clock
         self._disk = disk
+        self.ports = ports
         self.root = Path(store_root)
         self.boot_ms = clock.now_ms()
         self.is_running = False
@@ -130,9 +140,9 @@ class Broker:
     def open(self) -> Recovered:
         """Locks and recovers the store, then loads the tables. Raises what the store raises, and `ConfigError`."""
         recovered = self.recovered = self.store.open()
-        for table in (self.topics, self.groups, self.offsets, *self.services):
-            if isinstance(table, Loads):
-                table.load()
+        for table in (self.topics, self.groups, self.offsets):
+            table.load()
+        self.services.load()
         self.topics.adopt(self.store.queues())
         self.store.add_listener(self.longpoll.arrived)
         return recovered
@@ -142,9 +152,20 @@ class Broker:
         return self.path.put(record)
 
     async def start(self, port: int | None = None) -> None:
-        """Starts the services and registers with the NameServers. `port` is the one that clients can connect to."""
-        if port is not None:
-            self.address.port = port
+        """Opens the store unless that is done, listens, starts the services and registers with the NameServers. What
+        fails behind the opening of the store is undone. A broker without ports is told the `port` to advertise."""
+        if self.recovered is None:
+            self.open()
+        try:
+            if self.ports is not None:
+                port = self.config.listen_port = await self.ports.open(self.config, self.handlers)
+            await self._start(self.address.port if port is None else port)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self, port: int) -> None:
+        self.address.port = port
         self.store.start(asyncio.get_running_loop())
         self.background.every(
             "persist consumer offsets",
@@ -154,9 +175,7 @@ class Broker:
         )
         self.background.every("expire silent clients", SWEEP_S, self.clients.sweep)
         self.background.every("sample statistics", self.stats.SAMPLE_S, self.stats.sample)
-        for service in self.services:
-            if isinstance(service, Starts):
-                service.start()
+        self.services.start()
         self.background.start()
         self.is_running = True
         self.fast_path = build_fast_path(self)
@@ -164,10 +183,20 @@ class Broker:
         for fast_path in (self.fast_path, self.vip_fast_path):
             if fast_path is not None:
                 fast_path.transactions = build_fast_transactions(self)
+        if self.ports is not None:
+            self.ports.use(self.fast_path, self.vip_fast_path)
         await self.registration.start()
 
     async def stop(self) -> None:
-        """Leaves the routes, ends the services, persists the tables, closes the store."""
+        """Leaves the routes, ends the services, persists the tables, closes the store, and hangs up."""
+        try:
+            await self._stop()
+        finally:
+            # The store was closed in the last step. Nothing was awaited since, so no request can come between.
+            if self.ports is not None:
+                await self.ports.close()
+
+    async def _stop(self) -> None:
         self.is_running = False
         for fast_path in (self.fast_path, self.vip_fast_path):
             if fast_path is not None:
@@ -175,15 +204,11 @@ class Broker:
         await self.registration.stop()
         await self.background.stop()
         self.longpoll.stop()
-        for service in reversed(self.services):
-            if isinstance(service, Stops):
-                await service.stop()
+        await self.services.stop()
         await self.remoting.close()
         for table in (self.topics, self.groups, self.offsets):
             table.persist()
-        for service in self.services:
-            if isinstance(service, Persists):
-                service.persist()
+        self.services.persist()
         self.store.close()
 
 

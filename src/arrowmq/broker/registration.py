@@ -30,6 +30,7 @@ SHORTEST_PERIOD_MS = 10_000
 LONGEST_PERIOD_MS = 60_000
 UNREGISTER_TIMEOUT_S = 3.0
 SETTLE_S = 1.0
+RETRY_S = 1.0
 
 
 class NameServer:
@@ -88,6 +89,19 @@ class Registration:
             name_server.needs_all = True
             turns.append(self._tell(name_server))
         await asyncio.gather(*turns, return_exceptions=True)
+
+    async def accepted(self) -> None:
+        """Returns when this broker is in the route of at least one NameServer."""
+        is_said = False
+        while not any(name_server.is_registered for name_server in self.name_servers):
+            if not is_said:
+                is_said = True
+                log.warning(
+                    "waiting for a NameServer addresses=%s: none of them has accepted this broker yet",
+                    self.config.namesrv_addr,
+                )
+            await self.clock.sleep(RETRY_S)
+            await self.register_all()
 
     async def settled(self) -> None:
         """Returns when every NameServer knows of all changes up to now, or has not answered for a moment."""

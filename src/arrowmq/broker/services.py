@@ -1,17 +1,23 @@
-"""Every service of a broker, in one list: what is not named here, the broker does not do.
+"""Every service of a broker, by name: what is not a field of `Services`, the broker does not do.
 
 A service is an object with `@handles` methods. It takes what it needs in its constructor, where it may also add to
-`broker.path.gates`, `.rules` and `.rewrites` (see `rewrite.py`) and to `broker.background.every(...)`. What it has of
-these is called:
+`broker.path.gates`, `.rules` and `.rewrites` (see `send/message_path.py`) and to `broker.background.every(...)`. Of
+these, what it has is called:
 
   load()          the store is open and the tables are read
   start()         clients can connect
   async stop()    the broker stops; the store is still open
   persist()       the very end, before the store closes
+
+The order of the fields is an order of events. Services are made in it, so the rules of a send run in it; they are
+loaded, started and persisted in it, and stopped in the reverse. A new service is one more field and one more line of
+`build_services`, behind the services whose rules must have run before its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from arrowmq.broker.clients.admin import ClientAdmin
@@ -38,7 +44,6 @@ from arrowmq.broker.topics.admin import TopicAdmin
 from arrowmq.broker.transactions.checks import TransactionChecks
 from arrowmq.broker.transactions.log import TransactionLog
 from arrowmq.broker.transactions.service import TransactionService
-from arrowmq.store.config_file import JsonConfigFile
 
 if TYPE_CHECKING:
     from arrowmq.broker.broker import Broker
@@ -64,8 +69,61 @@ class Persists(Protocol):
     def persist(self) -> None: ...
 
 
-def build_services(broker: Broker) -> list[object]:
-    sends = SendService(
+@dataclass(frozen=True, slots=True)
+class Services:
+    send: SendService
+    # What makes messages other than plain ones
+    flow: FlowControl
+    message_types: MessageTypeCheck
+    retry: RetryService
+    transactions: TransactionService
+    transaction_checks: TransactionChecks
+    delay_levels: DelayLevels
+    timer: TimerMessages
+    consumer_filters: ConsumerFilters
+    recall: RecallService
+    reply: ReplyService
+    reset: ResetService
+    # Consuming
+    pull: PullService
+    offsets: OffsetService
+    heartbeat: HeartbeatService
+    locks: LockService
+    query: QueryService
+    assignment: AssignmentService
+    # Administration
+    topic_admin: TopicAdmin
+    group_admin: GroupAdmin
+    client_admin: ClientAdmin
+    progress_admin: ProgressAdmin
+    broker_admin: BrokerAdmin
+
+    def __iter__(self) -> Iterator[object]:
+        return (getattr(self, field.name) for field in fields(self))
+
+    def load(self) -> None:
+        for service in self:
+            if isinstance(service, Loads):
+                service.load()
+
+    def start(self) -> None:
+        for service in self:
+            if isinstance(service, Starts):
+                service.start()
+
+    async def stop(self) -> None:
+        for service in reversed(list(self)):
+            if isinstance(service, Stops):
+                await service.stop()
+
+    def persist(self) -> None:
+        for service in self:
+            if isinstance(service, Persists):
+                service.persist()
+
+
+def build_services(broker: Broker) -> Services:
+    send = SendService(
         broker.config,
         broker.address,
         broker.topics,
@@ -74,44 +132,16 @@ def build_services(broker: Broker) -> list[object]:
         broker.clock,
         broker.registration.settled,
     )
-    return [
-        sends,
-        *_message_kinds(broker, sends),
-        PullService(
-            broker.config,
-            broker.store,
-            broker.topics,
-            broker.groups,
-            broker.offsets,
-            broker.subscriptions,
-            broker.longpoll,
-            broker.stats,
-            broker.clock,
-        ),
-        OffsetService(broker.store, broker.topics, broker.groups, broker.offsets),
-        HeartbeatService(broker.config, broker.topics, broker.groups, broker.clients, broker.clock),
-        LockService(broker.locks),
-        QueryService(broker.config, broker.store),
-        AssignmentService(broker),
-        TopicAdmin(broker),
-        GroupAdmin(broker),
-        ClientAdmin(broker),
-        ProgressAdmin(broker),
-        BrokerAdmin(broker),
-    ]
-
-
-def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
-    """What makes messages other than plain ones. The rules of a send run in this order."""
-    transactions = TransactionLog(broker.store, broker.offsets, broker.address, broker.clock)
+    transaction_log = TransactionLog(broker.store, broker.offsets, broker.address, broker.clock)
 
     def was_clean() -> bool:
         return broker.recovered is not None and broker.recovered.was_clean
 
-    return [
-        FlowControl(broker.config, broker.store, broker.path, broker.background, broker.clock),
-        MessageTypeCheck(broker.config, broker.topics, broker.path),
-        RetryService(
+    return Services(
+        send=send,
+        flow=FlowControl(broker.config, broker.store, broker.path, broker.background, broker.clock),
+        message_types=MessageTypeCheck(broker.config, broker.topics, broker.path),
+        retry=RetryService(
             broker.config,
             broker.address,
             broker.store,
@@ -121,38 +151,38 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.path,
             broker.stats,
         ),
-        TransactionService(
+        transactions=TransactionService(
             broker.config,
             broker.address,
             broker.store,
             broker.topics,
             broker.path,
-            transactions,
+            transaction_log,
             broker.stats,
             broker.clock,
             was_clean,
         ),
-        TransactionChecks(
+        transaction_checks=TransactionChecks(
             broker.config,
             broker.address,
             broker.store,
             broker.topics,
             broker.clients,
-            transactions,
+            transaction_log,
             broker.background,
             broker.clock,
         ),
-        DelayLevels(
+        delay_levels=DelayLevels(
             broker.config,
             broker.store,
             broker.topics,
             broker.path,
-            JsonConfigFile(broker.root / "config" / "delayOffset.json"),
+            broker.file("delayOffset.json"),
             broker.background,
             broker.stats,
             broker.clock,
         ),
-        TimerMessages(
+        timer=TimerMessages(
             broker.config,
             broker.root,
             broker.store,
@@ -163,15 +193,14 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.clock,
             was_clean,
         ),
-        ConsumerFilters(
-            broker.clients,
-            JsonConfigFile(broker.root / "config" / "consumerFilter.json"),
-            broker.background,
-            broker.clock,
+        consumer_filters=ConsumerFilters(
+            broker.clients, broker.file("consumerFilter.json"), broker.background, broker.clock
         ),
-        RecallService(broker.config, broker.address, broker.topics, broker.path, broker.clock),
-        ReplyService(broker.config, broker.address, broker.clients, sends, broker.path, broker.stats, broker.clock),
-        ResetService(
+        recall=RecallService(broker.config, broker.address, broker.topics, broker.path, broker.clock),
+        reply=ReplyService(
+            broker.config, broker.address, broker.clients, send, broker.path, broker.stats, broker.clock
+        ),
+        reset=ResetService(
             broker.config,
             broker.store,
             broker.topics,
@@ -180,4 +209,25 @@ def _message_kinds(broker: Broker, sends: SendService) -> list[object]:
             broker.clients,
             broker.longpoll,
         ),
-    ]
+        pull=PullService(
+            broker.config,
+            broker.store,
+            broker.topics,
+            broker.groups,
+            broker.offsets,
+            broker.subscriptions,
+            broker.longpoll,
+            broker.stats,
+            broker.clock,
+        ),
+        offsets=OffsetService(broker.store, broker.topics, broker.groups, broker.offsets),
+        heartbeat=HeartbeatService(broker.config, broker.topics, broker.groups, broker.clients, broker.clock),
+        locks=LockService(broker.locks),
+        query=QueryService(broker.config, broker.store),
+        assignment=AssignmentService(broker),
+        topic_admin=TopicAdmin(broker),
+        group_admin=GroupAdmin(broker),
+        client_admin=ClientAdmin(broker),
+        progress_admin=ProgressAdmin(broker),
+        broker_admin=BrokerAdmin(broker),
+    )

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 
 from arrowmq.broker import names
 from arrowmq.broker.runtime import stats as items
-from arrowmq.broker.send.flow import FlowControl, private_memory_bytes
+from arrowmq.broker.send.flow import private_memory_bytes
 from arrowmq.metrics.label_values import is_system, labels_of, language_name, version_name, yes_no
 from arrowmq.metrics.labelled import BYTES, MILLISECONDS, LabelledFamilies, in_unit
 from arrowmq.metrics.lag import GroupLag, lags_of
@@ -42,7 +42,7 @@ class BrokerFamilies:
         )
         self.requests = RequestFamilies(broker, self.labelled)
         self.kinds = KindFamilies(broker, self.labelled, self.labelled.with_labels(**STORAGE))
-        self.flow = next(service for service in broker.services if isinstance(service, FlowControl))
+        self.flow = broker.services.flow
 
     def collect(self) -> Iterator[Metric]:
         self.broker.stats.gather()

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from arrowmq.broker.delayed.timer import TimerMessages
 from arrowmq.broker.names import TIMER_TOPIC
-from arrowmq.broker.transactions.service import TransactionService
 from arrowmq.metrics.labelled import MILLISECONDS, SECONDS, LabelledFamilies, in_unit
 
 if TYPE_CHECKING:
@@ -26,8 +24,8 @@ class KindFamilies:
         self.broker = broker
         self.labelled = labelled
         self.local = local
-        self.transactions = next(each for each in broker.services if isinstance(each, TransactionService)).counts
-        self.timer = next(each for each in broker.services if isinstance(each, TimerMessages))
+        self.transactions = broker.services.transactions.counts
+        self.timer = broker.services.timer
 
     def collect(self) -> Iterator[Metric]:
         yield from self._transactions()

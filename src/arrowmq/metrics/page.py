@@ -23,14 +23,17 @@ PORTS_TRIED = 32
 
 
 class MetricsPage:
+    name = "metrics page"
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.loop_watch = LoopWatch(broker.clock)
         self.port = 0
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self) -> None:
         """Listen, on the next free port if this one is taken: several brokers of one machine have a page each."""
+        host, port = self.broker.config.metrics_prom_exporter_host, self.broker.config.metrics_prom_exporter_port
         for candidate in range(port, port + PORTS_TRIED) if port else (0,):
             try:
                 self._server = await asyncio.start_server(self._serve, host, candidate, limit=MAX_REQUEST_BYTES)

@@ -11,8 +11,8 @@ from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.kvconfig import KvConfig
 from arrowmq.namesrv.service import BrokerRequests, RouteRequests, ToolRequests
 from arrowmq.namesrv.tables import RouteTables
+from arrowmq.remoting.channel import Channel
 from arrowmq.remoting.client import RemotingClient
-from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import RemotingServer
 from arrowmq.remoting.tls import ServerTls
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class NameServer:
+    name = "NameServer"
+
     def __init__(
         self,
         config: NamesrvConfig,
@@ -67,10 +69,10 @@ class NameServer:
         await self._server.close()
         await self._remoting.close()
 
-    def _connected(self, connection: Connection) -> None:
+    def _connected(self, connection: Channel) -> None:
         connection.on_close(self._disconnected)
 
-    def _disconnected(self, connection: Connection) -> None:
+    def _disconnected(self, connection: Channel) -> None:
         for key, live in self.tables.live.items():
             if live.connection is connection:
                 log.warning("broker left name=%s address=%s reason=its connection ended", live.broker_name, key.address)
@@ -92,5 +94,5 @@ class NameServer:
             )
             why = f"was not heard for {silent_s} s and was taken out"
             self._broker_requests.notify(self.tables.unregister([key], why))
-            if isinstance(live.connection, Connection):
+            if live.connection is not None:
                 live.connection.close()

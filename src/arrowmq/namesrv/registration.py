@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 
 from arrowmq.namesrv.tables import Registration
+from arrowmq.remoting.channel import Channel
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import (
     DataVersion,
@@ -32,7 +33,7 @@ class ChecksumMismatch(Exception):
     """The body is not the one that the header's checksum was made of."""
 
 
-def read_registration(request: RegisterBroker, body: bytes, version: int, connection: object) -> Registration:
+def read_registration(request: RegisterBroker, body: bytes, version: int, connection: Channel) -> Registration:
     """What the broker says of itself. Raises `ChecksumMismatch` or `BodyError`."""
     if request.body_crc32 and request.body_crc32 != crc32(body):
         raise ChecksumMismatch

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from arrowmq.clock import Clock
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.departures import Departures
+from arrowmq.remoting.channel import Channel
 from arrowmq.wire.bodies import BrokerData, DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
 
 MASTER_ID = 0
@@ -36,7 +37,7 @@ class BrokerLive:
     last_update_ms: int
     heartbeat_timeout_ms: int
     data_version: DataVersion
-    connection: object
+    connection: Channel | None
     ha_address: str
     broker_name: str
     broker_id: int
@@ -58,7 +59,7 @@ class Registration:
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     topic_queue_mappings: Mapping[str, TopicQueueMappingInfo] = field(default_factory=dict)
     filter_servers: list[str] | None = None
-    connection: object = None
+    connection: Channel | None = None
 
 
 @dataclass(slots=True)
@@ -231,7 +232,7 @@ class RouteTables:
             return []
         return self.unregister([key], why)
 
-    def unregister_connection(self, connection: object) -> list[MinBrokerIdChange]:
+    def unregister_connection(self, connection: Channel) -> list[MinBrokerIdChange]:
         """The connection of a broker's last registration ended; an older connection of the same broker is no loss."""
         leaving = [key for key, live in self.live.items() if live.connection is connection]
         return self.unregister(leaving, "lost its connection to this NameServer") if leaving else []

@@ -20,8 +20,8 @@ from arrowmq import native
 from arrowmq.remoting.address import format_address
 from arrowmq.remoting.endpoint import Endpoint
 from arrowmq.remoting.errors import ConnectionLost
+from arrowmq.remoting.frame_call import FrameCall
 from arrowmq.remoting.greeting import is_tls, may_be_proxy, read_proxy
-from arrowmq.remoting.handlers import Call
 from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
 from arrowmq.remoting.outbox import Buffer, Outbox
 from arrowmq.remoting.pending import PendingRequests
@@ -199,7 +199,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
                     if not self._pending.answered(command) and not endpoint.stray_answer(command):
                         log.debug("late answer dropped peer=%s opaque=%d", self.peer_text, command.opaque)
                 else:
-                    serve(Call(command, self))
+                    serve(FrameCall(command, self))
                 if self.in_flight >= endpoint.limits.in_flight:
                     self._pause()
         except FrameError as error:

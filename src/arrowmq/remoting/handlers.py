@@ -1,7 +1,8 @@
 """From a request to the method that answers it.
 
 A service is any object with methods marked `@handles(RequestCode.X)`. The annotation of a method's first parameter says
-which header it wants; the header is decoded and checked before the method runs. A handler answers by returning
+which header, or which body, it wants; that is decoded and checked here, before the method runs, so that a method can
+also be called with values (`direct_call.py`). A handler answers by returning
 
 - a header: success with these fields,
 - an `Answer`: any code, header, body and remark,
@@ -19,17 +20,20 @@ import inspect
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.failures import FailureLog
+from arrowmq.wire import fastjson
+from arrowmq.wire.bodies.declare import Body as JsonBody
 from arrowmq.wire.codes import ResponseCode, request_name
 from arrowmq.wire.errors import WireError
-from arrowmq.wire.frames import Command, encode_frame, encode_head
+from arrowmq.wire.frames import Command
 from arrowmq.wire.headers.declare import Header, decode_header
 
 if TYPE_CHECKING:
-    from arrowmq.remoting.connection import Connection
+    from arrowmq.remoting.channel import Channel
 
 _failures = FailureLog()
 
@@ -85,18 +89,22 @@ Outcome = Reply | _Later | Awaitable[Reply]
 
 
 class Call:
-    """One request under way: what was asked, on which connection, and the way to answer it."""
+    """One request under way: what was asked, by which client, and the way to answer it.
 
-    __slots__ = ("_is_counted", "began", "command", "connection", "is_answered", "times", "was_suspended")
+    How the answer travels is a subclass's to say: `FrameCall` writes it to the socket that the request came by,
+    `DirectCall` hands it to whoever asked from inside this process.
+    """
 
-    def __init__(self, command: Command, connection: Connection) -> None:
+    __slots__ = ("_is_held", "began", "command", "connection", "is_answered", "times", "was_suspended")
+
+    def __init__(self, command: Command, connection: Channel) -> None:
         self.command = command
         self.connection = connection
         self.is_answered = False
         self.began = time.perf_counter()
         self.times: AnswerTimes | None = None  # of the table that serves this call, if it keeps them
         self.was_suspended = False  # set by who lets a pull wait for a message
-        self._is_counted = False
+        self._is_held = False
 
     @property
     def body(self) -> bytes:
@@ -107,64 +115,36 @@ class Call:
         return self.command.ext
 
     def hold(self) -> None:
-        """The answer comes later; until then the call counts as one in flight of its connection."""
-        if not self._is_counted and not self.is_answered:
-            self._is_counted = True
-            self.connection.in_flight += 1
+        """The answer comes later."""
+        if not self._is_held and not self.is_answered:
+            self._is_held = True
             if self.times is not None and not self.was_suspended:
                 self.times.waiting[self.command.code] += 1
 
     def suspend(self) -> None:
         """It waits for a message, not for us."""
-        if self.times is not None and self._is_counted and not self.was_suspended:
+        if self.times is not None and self._is_held and not self.was_suspended:
             self.times.waiting[self.command.code] -= 1
         self.was_suspended = True
 
     def reply(self, reply: Reply) -> None:
-        """Answer now. Only the first answer counts; a one-way request and a closed connection get none."""
+        """Answer now. Only the first answer counts."""
         if self.is_answered:
             release(reply)
             return
         self.is_answered = True
-        connection = self.connection
-        command = self.command
         if self.times is not None:
-            if self._is_counted and not self.was_suspended:
-                self.times.waiting[command.code] -= 1
+            if self._is_held and not self.was_suspended:
+                self.times.waiting[self.command.code] -= 1
             self.times.answered(self, reply.code if isinstance(reply, Answer) else ResponseCode.SUCCESS)
-        if self._is_counted:
-            connection.in_flight_ended()
-        if command.flag & 2 or connection.closed:
-            release(reply)
-            return
-        try:
-            frame = _encode(command, reply)
-        except Exception as error:  # an answer that cannot be written is a defect of its handler, not of the peer
-            release(reply)
-            failed = answer_to_error(TypeError(f"the answer cannot be encoded: {error}"), self)
-            connection.send(command.answer(failed.code, remark=failed.remark))
-            return
-        if isinstance(reply, Answer):
-            if isinstance(reply.body, list):
-                connection.write_frame([frame, *reply.body], reply.on_sent)
-                return
-            connection.write(frame)
-            release(reply)
-        else:
-            connection.write(frame)
+        self._deliver(reply)
+
+    def _deliver(self, reply: Reply) -> None:
+        """Take the one answer to who asked; `release` it if that cannot be."""
+        raise NotImplementedError
 
     def refuse(self, code: int, remark: str) -> None:
         self.reply(Answer(code, remark=remark))
-
-
-def _encode(command: Command, reply: Reply) -> bytes:
-    """The frame of an answer; of one whose body is in pieces, the part before them."""
-    if not isinstance(reply, Answer):
-        return encode_frame(command.answer(ResponseCode.SUCCESS, reply))
-    if isinstance(reply.body, list):
-        answer = command.answer(reply.code, reply.header, b"", reply.remark)
-        return encode_head(answer, sum(map(len, reply.body)))
-    return encode_frame(command.answer(reply.code, reply.header, reply.body, reply.remark))
 
 
 def release(reply: Reply) -> None:
@@ -175,43 +155,55 @@ def release(reply: Reply) -> None:
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Read = Callable[[Any], Any]
 CODES_ATTRIBUTE = "_arrowmq_handles"
 
 
-def handles(*codes: int) -> Callable[[Method], Method]:
-    """Marks a method as the handler of these request codes."""
+def handles(*codes: int, read: Callable[[dict[str, str]], Header] | None = None) -> Callable[[Method], Method]:
+    """Marks a method as the handler of these request codes; once more, with `read`, for codes whose header is written
+    in another form."""
 
     def mark(method: Method) -> Method:
-        setattr(method, CODES_ATTRIBUTE, tuple(int(code) for code in codes))
+        marked = getattr(method, CODES_ATTRIBUTE, {})
+        setattr(method, CODES_ATTRIBUTE, {**dict.fromkeys(map(int, codes), read), **marked})
         return method
 
     return mark
 
 
+def codes_of(method: Callable[..., Any]) -> list[int]:
+    """The request codes that a method is marked to handle."""
+    return list(getattr(method, CODES_ATTRIBUTE, ()))
+
+
 class Handler:
-    """A bound method with what must be decoded for it."""
+    """A bound method with what must be read for it: of the header's fields, or of the body."""
 
-    __slots__ = ("header", "method", "takes_call")
+    __slots__ = ("is_of_body", "method", "read", "takes_call")
 
-    def __init__(self, method: Callable[..., Outcome], header: type[Header] | None, takes_call: bool) -> None:
+    def __init__(
+        self, method: Callable[..., Outcome], read: Read | None, takes_call: bool, is_of_body: bool = False
+    ) -> None:
         self.method = method
-        self.header = header
+        self.read = read
         self.takes_call = takes_call
+        self.is_of_body = is_of_body
 
     def __repr__(self) -> str:
         return getattr(self.method, "__qualname__", repr(self.method))
 
     def __call__(self, call: Call) -> Outcome:
-        if self.header is None:
+        if self.read is None:
             return self.method(call) if self.takes_call else self.method()
-        request = decode_header(self.header, call.command.ext)
+        command = call.command
+        request = self.read(command.body if self.is_of_body else command.ext)
         return self.method(request, call) if self.takes_call else self.method(request)
 
 
-def _inspect(method: Callable[..., Outcome]) -> Handler:
-    """Read from the signature what the method wants: a header, the call, both or nothing."""
+def _inspect(method: Callable[..., Outcome], read: Read | None = None) -> Handler:
+    """Find out from the signature what the method wants: a header or a body, the call, both or nothing."""
     function = getattr(method, "__func__", method)
-    header: type[Header] | None = None
+    wanted: type[Header] | type[JsonBody] | None = None
     takes_call = False
     for parameter in inspect.signature(method).parameters.values():
         annotation = parameter.annotation
@@ -219,18 +211,23 @@ def _inspect(method: Callable[..., Outcome]) -> Handler:
             annotation = _resolve(annotation, function)
         if annotation is Call:
             takes_call = True
-        elif isinstance(annotation, type) and issubclass(annotation, Header) and header is None:
-            header = annotation
+        elif isinstance(annotation, type) and issubclass(annotation, (Header, JsonBody)) and wanted is None:
+            wanted = annotation
         else:
             raise TypeError(
-                f"{function.__qualname__}({parameter.name}: {annotation!r}): a handler takes a header, a Call or both"
+                f"{function.__qualname__}({parameter.name}: {annotation!r}): a handler takes a header or a body, "
+                "a Call or both"
             )
-    return Handler(method, header, takes_call)
+    if wanted is None:
+        return Handler(method, None, takes_call)
+    if issubclass(wanted, JsonBody):
+        return Handler(method, partial(fastjson.loads, type=wanted), takes_call, is_of_body=True)
+    return Handler(method, read or partial(decode_header, wanted), takes_call)
 
 
 def _resolve(annotation: str, function: Callable[..., Any]) -> Any:
     if annotation == "Call":
-        return Call  # most rooms import it for type checkers only
+        return Call  # most modules import it for type checkers only
     names = vars(sys.modules[function.__module__])
     try:
         return eval(annotation, names)
@@ -256,8 +253,8 @@ class HandlerTable:
                 if name in seen:
                     continue
                 seen.add(name)
-                for code in getattr(value, CODES_ATTRIBUTE, ()):
-                    self._put(code, _inspect(getattr(service, name)))
+                for code, read in getattr(value, CODES_ATTRIBUTE, {}).items():
+                    self._put(code, _inspect(getattr(service, name), read))
 
     def add(self, code: int, method: Callable[..., Outcome]) -> None:
         """One handler outside of a service. A parameter without annotation would be ambiguous: it must be typed."""

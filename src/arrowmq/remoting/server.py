@@ -86,10 +86,15 @@ class RemotingServer:
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 
-    async def close(self, grace_s: float = CLOSE_GRACE_S) -> None:
-        """Stop listening, send what waits, end all connections; those still there after the grace are cut."""
+    def hang_up(self) -> None:
+        """Stop listening and reading at once: no request is served after this. Answers that wait are still sent."""
         for listener in self._listeners:
             listener.close()
+        self._endpoint.close()
+
+    async def close(self, grace_s: float = CLOSE_GRACE_S) -> None:
+        """Hang up and see all connections end; those still there after the grace are cut."""
+        self.hang_up()
         ended = asyncio.Event()
 
         def one_ended(_: Connection) -> None:
@@ -98,7 +103,6 @@ class RemotingServer:
 
         for connection in list(self._endpoint.connections):
             connection.on_close(one_ended)
-        self._endpoint.close()
         if self._endpoint.connections:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):

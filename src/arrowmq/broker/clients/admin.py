@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from arrowmq.broker.clients.table import ClientChannel, language_name
 from arrowmq.remoting.errors import RemotingError, RequestTimeout
-from arrowmq.remoting.handlers import Answer, Call, Refused, handles
+from arrowmq.remoting.handlers import Answer, Refused, handles
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import (
     Connection,
@@ -105,13 +105,13 @@ class ClientAdmin:
     # Handed on to a client
 
     @handles(RequestCode.GET_CONSUMER_RUNNING_INFO)
-    async def running_info(self, request: GetConsumerRunningInfo, call: Call) -> Answer:
+    async def running_info(self, request: GetConsumerRunningInfo) -> Answer:
         channel = self._member(request.consumer_group, request.client_id)
-        command = Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, call.ext)
+        command = Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, request)
         return await self._hand_on(channel, request.consumer_group, command)
 
     @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY)
-    async def consume_directly(self, request: ConsumeMessageDirectly, call: Call) -> Answer:
+    async def consume_directly(self, request: ConsumeMessageDirectly) -> Answer:
         """A message, named by its offset message id, is consumed once more by one client, which tells how it went."""
         try:
             place = parse_offset_message_id(request.msg_id or "").physical_offset
@@ -124,13 +124,10 @@ class ClientAdmin:
         channel = self._member(request.consumer_group, request.client_id or "")
         topic = self.broker.topics.get(record.topic)
         group = self.broker.groups.get(request.consumer_group)
-        ext = {
-            **call.ext,
-            "brokerName": self.broker.config.broker_name,
-            "topicSysFlag": str(topic.topic_sys_flag if topic is not None else 0),
-            "groupSysFlag": str(group.group_sys_flag if group is not None else 0),
-        }
-        command = Command.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, bytes(data))
+        request.broker_name = self.broker.config.broker_name
+        request.topic_sys_flag = topic.topic_sys_flag if topic is not None else 0
+        request.group_sys_flag = group.group_sys_flag if group is not None else 0
+        command = Command.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, request, bytes(data))
         return await self._hand_on(channel, request.consumer_group, command)
 
     def _member(self, group_name: str, client_id: str) -> ClientChannel:

@@ -31,8 +31,7 @@ class HeartbeatService:
     clock: Clock
 
     @handles(RequestCode.HEART_BEAT)
-    def heartbeat(self, call: Call) -> Answer:
-        beat = fastjson.loads(call.body, type=HeartbeatData)
+    def heartbeat(self, beat: HeartbeatData, call: Call) -> Answer:
         if not beat.client_id:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID: nobody can be registered by it")
         is_changed = beat.heartbeat_fingerprint == 0

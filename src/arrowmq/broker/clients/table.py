@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.clock import Clock
-from arrowmq.remoting.connection import Connection
+from arrowmq.remoting.channel import Channel
 from arrowmq.wire.bodies import ConsumerData, SubscriptionData
 from arrowmq.wire.codes import LanguageCode, RequestCode
 from arrowmq.wire.frames import Command
@@ -43,7 +43,7 @@ def language_name(code: int) -> str:
 class ClientChannel:
     """One client on one connection."""
 
-    connection: Connection
+    connection: Channel
     client_id: str
     language: int
     version: int
@@ -58,7 +58,7 @@ class ConsumerGroup:
     consume_type: str | None
     message_model: str | None
     consume_from_where: str | None
-    channels: dict[Connection, ClientChannel] = field(default_factory=dict)
+    channels: dict[Channel, ClientChannel] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     differs: frozenset[tuple[str, str, str]] = frozenset()
 
@@ -78,12 +78,12 @@ class Clients:
         self.clock = clock
         self.wants_notice = wants_notice
         self.consumers: dict[str, ConsumerGroup] = {}
-        self.producers: dict[str, dict[Connection, ClientChannel]] = {}
+        self.producers: dict[str, dict[Channel, ClientChannel]] = {}
         self.fingerprints: dict[str, int] = {}
         self.differing_subscriptions = 0
         self.changes = 0  # of groups' subscriptions and members: what rests on them is good while it stays the same
         self._producer_ids: dict[str, ClientChannel] = {}
-        self._watched: set[Connection] = set()
+        self._watched: set[Channel] = set()
         self._to_notify: set[str] = set()
         self._turn = itertools.count()
 
@@ -100,7 +100,7 @@ class Clients:
         self._watch(channel.connection)
         _say("producer joined", group, channel, len(channels))
 
-    def unregister_producer(self, group: str, client_id: str, connection: Connection) -> None:
+    def unregister_producer(self, group: str, client_id: str, connection: Channel) -> None:
         channels = self.producers.get(group, {})
         if connection in channels:
             self._drop_producer(group, channels.pop(connection), SAID_GOODBYE)
@@ -226,7 +226,7 @@ class Clients:
             )
         group.differs = differs
 
-    def unregister_consumer(self, group_name: str, client_id: str, connection: Connection) -> None:
+    def unregister_consumer(self, group_name: str, client_id: str, connection: Channel) -> None:
         group = self.consumers.get(group_name)
         if group is not None and connection in group.channels:
             self._left(group, group.channels.pop(connection), SAID_GOODBYE)
@@ -258,18 +258,18 @@ class Clients:
             if group is None or group.message_model == BROADCASTING or not self.wants_notice(group_name):
                 continue
             for connection in list(group.channels):
-                connection.send(
-                    Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group_name}, oneway=True)
+                connection.send_oneway(
+                    Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group_name})
                 )
 
     # The end of a client
 
-    def _watch(self, connection: Connection) -> None:
+    def _watch(self, connection: Channel) -> None:
         if connection not in self._watched:
             self._watched.add(connection)
             connection.on_close(lambda *_: self.connection_closed(connection))
 
-    def connection_closed(self, connection: Connection, reason: str = "its connection ended") -> None:
+    def connection_closed(self, connection: Channel, reason: str = "its connection ended") -> None:
         self._watched.discard(connection)
         for producer_group in [name for name, channels in self.producers.items() if connection in channels]:
             self._drop_producer(producer_group, self.producers[producer_group].pop(connection), reason)
@@ -279,7 +279,7 @@ class Clients:
     def sweep(self) -> None:
         """Hangs up on clients that have not sent a heartbeat for two minutes."""
         now_ms = self.clock.now_ms()
-        silent: set[Connection] = set()
+        silent: set[Channel] = set()
         for channels in self.producers.values():
             for channel in channels.values():
                 if now_ms - channel.last_update_ms > max(PRODUCER_EXPIRY_MS, self.config.channel_expired_timeout):

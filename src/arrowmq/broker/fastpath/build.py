@@ -14,7 +14,6 @@ from arrowmq import native
 from arrowmq.broker import names
 from arrowmq.broker.pull.service import PullService
 from arrowmq.broker.runtime.stats import SIZE_BOUNDS
-from arrowmq.broker.send.flow import FlowControl
 from arrowmq.broker.send.message_types import FIFO, NORMAL
 from arrowmq.broker.send.service import not_safe_yet, peer_address, region_of
 from arrowmq.broker.settings.config import WRITE
@@ -129,7 +128,7 @@ def gate_of(broker: Broker) -> Callable[[], int]:
     """Asked once a read: how long a body may be now; 0 if the broker takes no ordinary messages at this moment, the
     reason of which is the general path's to tell."""
     store, config, clock, gates = broker.store, broker.config, broker.clock, broker.path.gates
-    flow = next(service for service in broker.services if isinstance(service, FlowControl))
+    flow = broker.services.flow
     only = next(gate for gate in gates if gate == flow.gate)
     region_id, trace_on = config.region_id, config.trace_on
 
@@ -185,13 +184,12 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
     config, store = broker.config, broker.store
     if broker.path.sync_flush or config.slave_read_enable or config.reject_pull_consumer_enable:
         return None
-    service = next(service for service in broker.services if isinstance(service, PullService))
     limits = store.config
     fast_pull = FastPull(
         store.commit_log.tail,
         store.commit_log,
         answer_pieces(RequestCode.PULL_MESSAGE, {"suggestWhichBrokerId": "0"}, _PULL_FIGURES, remark="FOUND"),
-        admit=admission(broker, service),
+        admit=admission(broker, broker.services.pull),
         rests_on=(broker.topics, broker.groups, broker.clients, config),
         commit=broker.offsets.commit,
         commits_of=broker.offsets.commits_of,

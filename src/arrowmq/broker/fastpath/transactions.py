@@ -47,7 +47,7 @@ def build_fast_transactions(broker: Broker) -> FastTransactions | None:
     store = broker.store
     if not native.is_native(_fasttransaction) or store.config.enabled_append_prop_crc:
         return None
-    service = next(service for service in broker.services if isinstance(service, TransactionService))
+    service = broker.services.transactions
     transactions, counts = service.transactions, service.counts
     ip, port = broker.address.store_host
     region = region_of(broker.config)

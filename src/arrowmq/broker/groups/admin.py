@@ -38,20 +38,18 @@ class GroupAdmin:
         self.groups = broker.groups
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
-    async def update(self, call: Call) -> None:
-        wanted = fastjson.loads(call.body, type=SubscriptionGroupConfig)
+    async def update(self, wanted: SubscriptionGroupConfig, call: Call) -> None:
         with self.broker.creation_times.of_group():
             self._check(wanted)
             self._update(wanted, call)
             await self.groups.saved()
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
-    async def update_list(self, call: Call) -> None:
-        wanted = fastjson.loads(call.body, type=SubscriptionGroupList).group_config_list
+    async def update_list(self, wanted: SubscriptionGroupList, call: Call) -> None:
         with self.broker.creation_times.of_group():
-            for group in wanted:
+            for group in wanted.group_config_list:
                 self._check(group)
-            for group in wanted:
+            for group in wanted.group_config_list:
                 self._update(group, call)
             await self.groups.saved()
 

@@ -83,8 +83,7 @@ class AssignmentService:
         )
 
     @handles(RequestCode.QUERY_ASSIGNMENT)
-    async def query(self, call: Call) -> Answer:
-        request = fastjson.loads(call.body, type=QueryAssignment)
+    async def query(self, request: QueryAssignment) -> Answer:
         queues = await self._queues_of(request.topic)
         mode = self.mode_of(request.topic, request.consumer_group)
         mine = self._assigned(request, queues, mode)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 
 from arrowmq.clock import Clock
-from arrowmq.remoting.handlers import Answer, Call, handles
+from arrowmq.remoting.handlers import Answer, handles
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import LockBatch, LockBatchResult
 from arrowmq.wire.codes import RequestCode
@@ -60,12 +60,10 @@ class LockService:
         self.locks = locks
 
     @handles(RequestCode.LOCK_BATCH_MQ)
-    def lock_batch(self, call: Call) -> Answer:
-        request = fastjson.loads(call.body, type=LockBatch)
+    def lock_batch(self, request: LockBatch) -> Answer:
         held = self.locks.lock(request.consumer_group, request.mq_set, request.client_id)
         return Answer(body=fastjson.dumps(LockBatchResult(lock_ok_mq_set=held)))
 
     @handles(RequestCode.UNLOCK_BATCH_MQ)
-    def unlock_batch(self, call: Call) -> None:
-        request = fastjson.loads(call.body, type=LockBatch)
+    def unlock_batch(self, request: LockBatch) -> None:
         self.locks.unlock(request.consumer_group, request.mq_set, request.client_id)

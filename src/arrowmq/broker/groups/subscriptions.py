@@ -9,7 +9,7 @@ from arrowmq.broker.groups.table import SubscriptionGroups
 from arrowmq.broker.names import is_system_group
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.filter import TAG, FilterError, is_tag_type
-from arrowmq.remoting.connection import Connection
+from arrowmq.remoting.channel import Channel
 from arrowmq.remoting.handlers import Refused
 from arrowmq.store.results import EntryFilter
 from arrowmq.wire.codes import ResponseCode
@@ -44,7 +44,7 @@ class Subscriptions:
         self.groups = groups
         self.clients = clients
 
-    def filter_of(self, request: PullMessage, connection: Connection) -> EntryFilter | None:
+    def filter_of(self, request: PullMessage, connection: Channel) -> EntryFilter | None:
         """The filter a pull is answered with. Raises `Refused` as Apache's broker would, with the reason added."""
         if request.sys_flag & FLAG_CLASS_FILTER:
             raise Refused(
@@ -92,7 +92,7 @@ class Subscriptions:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription.expression_type or TAG, subscription.sub_string or ""
 
-    def _check_active_pull(self, request: PullMessage, connection: Connection) -> None:
+    def _check_active_pull(self, request: PullMessage, connection: Channel) -> None:
         """rejectPullConsumerEnable: only consumers whose heartbeat came over this connection may pull."""
         if not self.config.reject_pull_consumer_enable or is_system_group(request.consumer_group):
             return

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from arrowmq.clock import Clock, Timer
-from arrowmq.remoting.connection import Connection
+from arrowmq.remoting.channel import Channel
 from arrowmq.remoting.handlers import Call
 from arrowmq.store.results import EntryFilter
 
@@ -87,14 +87,14 @@ class LongPoll:
         self._of_connection(waiting.call.connection)[waiting] = None
         self._set_deadline(waiting)
 
-    def _of_connection(self, connection: Connection) -> dict[Waiting, None]:
+    def _of_connection(self, connection: Channel) -> dict[Waiting, None]:
         held: dict[Waiting, None] | None = connection.attributes.get(HELD)
         if held is None:
             held = connection.attributes[HELD] = {}
             connection.on_close(self._closed)
         return held
 
-    def _closed(self, connection: Connection) -> None:
+    def _closed(self, connection: Channel) -> None:
         """Whoever hung up waits no longer."""
         for waiting in list(connection.attributes.pop(HELD, ())):
             self._remove(waiting)

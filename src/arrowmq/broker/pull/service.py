@@ -27,7 +27,7 @@ from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.settings.config import READ, BrokerConfig
 from arrowmq.broker.topics.table import Topics
 from arrowmq.clock import Clock
-from arrowmq.remoting.connection import Connection
+from arrowmq.remoting.channel import Channel
 from arrowmq.remoting.handlers import LATER, Answer, Call, Refused, answer_to_error, handles
 from arrowmq.store import MessageStore
 from arrowmq.store.results import EntryFilter, GetStatus, Got
@@ -106,7 +106,7 @@ class PullService:
         return Pull(request, call, *self.check(request, call.connection))
 
     def check(
-        self, request: PullMessage, connection: Connection
+        self, request: PullMessage, connection: Channel
     ) -> tuple[TopicConfig, SubscriptionGroupConfig, EntryFilter | None]:
         """Who reads what, and with which filter; raises `Refused`."""
         if not self.config.is_readable:

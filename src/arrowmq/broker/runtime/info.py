@@ -6,7 +6,6 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
-from arrowmq.broker.delayed.timer import TimerMessages
 from arrowmq.broker.runtime.thread_pools import PROCESSORS, waiting_by_processor
 from arrowmq.distribution import Distribution
 from arrowmq.remoting.answer_times import AnswerTimes
@@ -106,7 +105,7 @@ def _distribution(times: Distribution) -> str:
 
 
 def _timers(broker: Broker) -> dict[str, str]:
-    timer = next(service for service in broker.services if isinstance(service, TimerMessages))
+    timer = broker.services.timer
     return {"timerReadBehind": str(timer.behind_ms // 1000), "timerOffsetBehind": str(timer.not_entered)}
 
 

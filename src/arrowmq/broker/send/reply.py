@@ -43,14 +43,8 @@ class ReplyService:
     clock: Clock
 
     @handles(RequestCode.SEND_REPLY_MESSAGE)
+    @handles(RequestCode.SEND_REPLY_MESSAGE_V2, read=SendMessage.from_v2_ext)
     async def reply(self, request: SendMessage, call: Call) -> Answer:
-        return await self._pass_on(request, call)
-
-    @handles(RequestCode.SEND_REPLY_MESSAGE_V2)
-    async def reply_v2(self, call: Call) -> Answer:
-        return await self._pass_on(SendMessage.from_v2_ext(call.ext), call)
-
-    async def _pass_on(self, request: SendMessage, call: Call) -> Answer:
         topic = self.sends.check(request, call)
         record = self.sends.record_of(request, call, topic)
         # A reply is for one client: unlike other messages it does not say in which cluster to answer it.

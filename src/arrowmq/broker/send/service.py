@@ -20,7 +20,7 @@ from arrowmq.broker.send.message_types import message_type
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.broker.topics.table import Topics
 from arrowmq.clock import Clock
-from arrowmq.remoting.connection import Connection
+from arrowmq.remoting.channel import Channel
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.store import Put, PutStatus
 from arrowmq.wire import properties as keys
@@ -77,14 +77,8 @@ class SendService:
         self.unique_ids = UniqueIds(self.address.ip, self.clock.now_ms)
 
     @handles(RequestCode.SEND_MESSAGE)
+    @handles(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, read=SendMessage.from_v2_ext)
     def send(self, request: SendMessage, call: Call) -> Answer | Awaitable[Answer]:
-        return self.accept(request, call)
-
-    @handles(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-    def send_v2(self, call: Call) -> Answer | Awaitable[Answer]:
-        return self.accept(SendMessage.from_v2_ext(call.ext), call)
-
-    def accept(self, request: SendMessage, call: Call) -> Answer | Awaitable[Answer]:
         is_known = self.topics.get(request.topic) is not None
         try:
             topic = self.check(request, call)
@@ -365,7 +359,7 @@ def region_of(config: BrokerConfig) -> dict[str, str]:
     return {keys.MSG_REGION: config.region_id, keys.TRACE_ON: "true" if config.trace_on else "false"}
 
 
-def peer_address(connection: Connection) -> tuple[bytes, int]:
+def peer_address(connection: Channel) -> tuple[bytes, int]:
     """A connection's peer as a record carries it."""
     known: tuple[bytes, int] | None = connection.attributes.get(PEER_ADDRESS)
     if known is None:

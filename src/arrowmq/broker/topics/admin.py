@@ -59,8 +59,8 @@ class TopicAdmin:
         return Answer(remark=NOT_SET)
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
-    async def update_list(self, call: Call) -> Answer:
-        wanted = fastjson.loads(call.body, type=CreateTopicListBody).topic_config_list
+    async def update_list(self, request: CreateTopicListBody, call: Call) -> Answer:
+        wanted = request.topic_config_list
         changes = [
             {key if key[:1] in "+-" else f"+{key}": value for key, value in topic.attributes.items()}
             for topic in wanted

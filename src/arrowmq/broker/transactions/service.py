@@ -21,7 +21,7 @@ from arrowmq.broker.topics.table import Topics
 from arrowmq.broker.transactions.counts import TransactionCounts
 from arrowmq.broker.transactions.log import HALF_QUEUE, End, NotStored, TransactionLog, transaction_id
 from arrowmq.clock import Clock
-from arrowmq.remoting.handlers import Answer, Call, Refused, handles
+from arrowmq.remoting.handlers import Answer, Refused, handles
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.wire import properties as keys
@@ -119,7 +119,7 @@ class TransactionService:
     # The end
 
     @handles(RequestCode.END_TRANSACTION)
-    def end_transaction(self, request: EndTransaction, call: Call) -> Answer | Awaitable[Answer]:
+    def end_transaction(self, request: EndTransaction) -> Answer | Awaitable[Answer]:
         if self.config.broker_role == SLAVE:
             raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions: ask its master")
         wanted = ENDS.get(request.commit_or_rollback)

@@ -1,0 +1,64 @@
+"""Calls from inside the process: a service is asked with values and answers with values, without frames or bytes.
+
+    answer = await DirectCall(client, body=b"...").ask(services.send.send, SendMessage(topic="orders", ...))
+
+The client is any `Channel`. The answer is the one that a socket would have got, a refusal as well (look at its code). A
+handler that takes no `Call` needs none of this: `services.offsets.query(QueryConsumerOffset(...))`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+from arrowmq.remoting.channel import Channel
+from arrowmq.remoting.errors import ConnectionLost
+from arrowmq.remoting.handlers import LATER, Answer, Call, Outcome, Reply, answer_to_error, codes_of, release
+from arrowmq.wire.codes import CURRENT_VERSION, LanguageCode
+from arrowmq.wire.frames import Command
+
+Request = TypeVar("Request")
+
+
+class DirectCall(Call):
+    """One question. Language and version are the client's own, as tools show them."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(
+        self,
+        client: Channel,
+        body: bytes = b"",
+        *,
+        code: int = 0,  # of a handler of several codes that tells them apart; else the handler's first
+        language: int = LanguageCode.PYTHON,
+        version: int = CURRENT_VERSION,
+    ) -> None:
+        super().__init__(Command(code, language=language, version=version, body=body), client)
+        self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    async def ask(self, handler: Callable[[Request, Call], Outcome], request: Request) -> Answer:
+        """The handler's answer, also if it takes its time. Who asked has to `release` an answer whose body is in
+        pieces: they are views of the store's files. Raises ConnectionLost if the client is gone before."""
+        self.command.code = self.command.code or codes_of(handler)[0]
+        try:
+            outcome = handler(request, self)
+            if isinstance(outcome, Awaitable):
+                outcome = await outcome
+        except Exception as error:
+            outcome = answer_to_error(error, self)
+        if outcome is LATER:
+            return await self._answer
+        self.reply(cast(Reply, outcome))
+        return self._answer.result()
+
+    def _deliver(self, reply: Reply) -> None:
+        if self._answer.done():  # who asked has given up
+            release(reply)
+        elif self.connection.closed:
+            release(reply)
+            gone = f"{self.connection.peer_text} is gone, and its request with it"
+            self._answer.set_exception(ConnectionLost(self.connection.peer_text, gone))
+        else:
+            self._answer.set_result(reply if isinstance(reply, Answer) else Answer(header=reply))
