@@ -105,3 +105,27 @@ async def test_a_group_can_be_told_to_pop_and_that_is_kept(node: Any) -> None:
     assert fastjson.loads(answer.body)["messageRequestModeMap"]["orders"]["G"]["mode"] == "POP"
     refused = await node.client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, {**wanted, "topic": "%RETRY%G"})
     assert refused.code == ResponseCode.NO_PERMISSION
+
+
+async def set_mode(node: Any, **more: Any) -> Any:
+    body = {"topic": "orders", "consumerGroup": "G", "mode": "PULL", "popShareQueueNum": 0, **more}
+    return await node.client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body)
+
+
+async def test_a_mode_for_a_group_that_does_not_exist_yet_makes_the_group(node: Any) -> None:
+    await node.client.send("orders")
+    assert ResponseCode.SUCCESS == (await set_mode(node, consumerGroup="soon")).code
+    await node.restart()
+    assert node.broker.groups.get("soon") is not None
+
+
+async def test_a_mode_makes_no_group_where_groups_are_made_by_hand_or_the_mode_is_unknown(make_node: Any) -> None:
+    node = await make_node(autoCreateSubscriptionGroup="false")
+    await node.client.send("orders")
+    refused = await set_mode(node, consumerGroup="soon")
+    assert ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST == refused.code
+    assert "autoCreateSubscriptionGroup is false" in (refused.remark or "")
+    open_node = await make_node()
+    await open_node.client.send("orders")
+    assert ResponseCode.INVALID_PARAMETER == (await set_mode(open_node, consumerGroup="soon", mode="PUSH")).code
+    assert open_node.broker.groups.get("soon") is None

@@ -53,19 +53,22 @@ class AssignmentService:
             self.modes = fastjson.as_type(stored, MessageRequestModeTable)
 
     @handles(RequestCode.SET_MESSAGE_REQUEST_MODE)
-    def set_mode(self, call: Call) -> None:
+    async def set_mode(self, call: Call) -> None:
         wanted = fastjson.loads(call.body, type=SetMessageRequestMode)
         if wanted.topic.startswith(names.RETRY_PREFIX):
             raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self.broker.topics.get(wanted.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{wanted.topic}] does not exist on this broker")
-        if self.broker.groups.get(wanted.consumer_group) is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group[{wanted.consumer_group}] does not exist on this broker",
-            )
         if wanted.mode not in (PULL, POP):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"mode={wanted.mode} is unknown: use PULL or POP")
+        # As Apache's broker does: a mode is often set before the group's first consumer comes.
+        if self.broker.groups.find(wanted.consumer_group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group[{wanted.consumer_group}] does not exist on this broker: "
+                f"{self.broker.groups.why_not_created(wanted.consumer_group)}",
+            )
+        await self.broker.groups.saved()
         self.modes.message_request_mode_map.setdefault(wanted.topic, {})[wanted.consumer_group] = wanted
         self.file.persist(fastjson.dumps(self.modes))
 
