@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from arrowmq.broker import names
@@ -29,19 +30,28 @@ class HeartbeatService:
     groups: SubscriptionGroups
     clients: Clients
     clock: Clock
+    routed: Callable[[], Awaitable[None]]
 
     @handles(RequestCode.HEART_BEAT)
-    def heartbeat(self, call: Call) -> Answer:
+    def heartbeat(self, call: Call) -> Answer | Awaitable[Answer]:
         beat = fastjson.loads(call.body, type=HeartbeatData)
         if not beat.client_id:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID: nobody can be registered by it")
         is_changed = beat.heartbeat_fingerprint == 0
+        topics_before = len(self.topics.table)
         for consumer in beat.consumer_data_set:
             is_changed |= self._consumer(consumer, beat, call)
         for producer in beat.producer_data_set:
             self.clients.register_producer(producer.group_name, self._channel(beat, call))
         header = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
-        return Answer(header=header)
+        answer = Answer(header=header)
+        return self._when_routed(answer) if len(self.topics.table) != topics_before else answer
+
+    async def _when_routed(self, answer: Answer) -> Answer:
+        """The heartbeat brought a group whose retry topic is new. Its client asks the NameServer for that topic right
+        away and then not for half a minute, in which it would get no retries: so the topic is in the route first."""
+        await self.routed()
+        return answer
 
     def _channel(self, beat: HeartbeatData, call: Call) -> ClientChannel:
         command = call.command
