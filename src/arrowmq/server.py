@@ -45,6 +45,7 @@ MAIN_PORT_ONLY = (
     RequestCode.NOTIFICATION,
     RequestCode.POLLING_INFO,
 )
+MAIN_PORT = "at this port: ask at the main one, two above it"
 REGISTER_RETRY_S = 1.0
 
 
@@ -138,7 +139,7 @@ class Node:
         limits = replace(Limits(), idle_timeout_s=config.server_channel_max_idle_time_seconds)
         main, vip = self._servers = [
             RemotingServer(handlers, limits=limits, clock=self._clock, tls=self._tls)
-            for handlers in (broker.handlers, broker.handlers.without(MAIN_PORT_ONLY))
+            for handlers in (broker.handlers, broker.handlers.without(MAIN_PORT_ONLY, MAIN_PORT))
         ]
         port = await main.start(config.bind_address, config.listen_port)
         if config.listen_port > VIP_OFFSET:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from arrowmq import refusals
 from arrowmq.clock import VirtualClock
 from arrowmq.config import ConfigError
 from arrowmq.namesrv.config import NamesrvConfig
@@ -340,10 +341,25 @@ async def test_members_are_told_of_a_new_lowest_id_on_their_own_port(open_house:
     await slave.close()
 
 
-async def test_an_unknown_code_is_refused_in_apaches_words(open_house: Any) -> None:
+async def test_an_unknown_code_is_refused_in_apaches_words_and_a_known_one_by_its_name(open_house: Any) -> None:
     house = await open_house()
+    answer = await house.ask(9999)
+    assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
     answer = await house.ask(RequestCode.SEND_MESSAGE)
-    assert (answer.code, answer.remark) == (3, " request type 10 not supported")
+    assert 3 == answer.code
+    assert (answer.remark or "").startswith("request type 10 SEND_MESSAGE is not served by this NameServer: it is no")
+
+
+@pytest.mark.parametrize("refusal", refusals.NAMESRV_SETTINGS, ids=lambda each: str(each.key))
+async def test_a_setting_that_promises_too_much_is_refused_at_run_time(open_house: Any, refusal: Any) -> None:
+    house = await open_house()
+    before = await house.ask(RequestCode.GET_NAMESRV_CONFIG)
+    asked = f"orderMessageEnable=true\n{refusal.key}={refusal.values.example}\n"
+    answer = await house.ask(RequestCode.UPDATE_NAMESRV_CONFIG, {}, asked.encode())
+    assert (1, True) == (answer.code, f"{refusal.key}={refusal.values.example}: {refusal.reason}" in answer.remark)
+    assert before.body == (await house.ask(RequestCode.GET_NAMESRV_CONFIG)).body
+    harmless = f"{refusal.key}=false\n"
+    assert 0 == (await house.ask(RequestCode.UPDATE_NAMESRV_CONFIG, {}, harmless.encode())).code
 
 
 async def test_five_thousand_topics_are_registered_and_asked_for(open_house: Any) -> None:

@@ -6,6 +6,7 @@ import logging
 import ssl
 from pathlib import Path
 
+from arrowmq import refusals
 from arrowmq.clock import Clock, SystemClock, Timer
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.kvconfig import KvConfig
@@ -39,6 +40,8 @@ class NameServer:
             self._broker_requests,
             RouteRequests(config, self.tables, self.kv_config, self._clock),
             ToolRequests(config, self.tables, self.kv_config),
+            server="this NameServer",
+            otherwise=refusals.OF_NO_NAME_SERVER,
         )
         self._server = RemotingServer(
             self.handlers,
