@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arrowmq.broker import names
 from arrowmq.broker.clients import CONSUME_ACTIVELY, ClientChannel, Clients
@@ -22,6 +22,10 @@ from arrowmq.wire.headers import GetConsumerListByGroup, UnregisterClient
 
 log = logging.getLogger(__name__)
 
+# Clients ask for routes every 30 s and send a heartbeat a second after each of these polls: the first heartbeat that
+# comes so much after a topic was made is that of a client which has had its route for a moment.
+ROUTE_POLLED_MS = 25_000
+
 
 @dataclass(eq=False, repr=False)
 class HeartbeatService:
@@ -31,6 +35,7 @@ class HeartbeatService:
     clients: Clients
     clock: Clock
     routed: Callable[[], Awaitable[None]]
+    _retry_topics_made: dict[str, int] = field(default_factory=dict, init=False)  # group -> when, until it is notified
 
     @handles(RequestCode.HEART_BEAT)
     def heartbeat(self, call: Call) -> Answer | Awaitable[Answer]:
@@ -87,14 +92,26 @@ class HeartbeatService:
             is_changed |= beat.without_sub and consumer.group_name not in self.clients.consumers
             self.clients.fingerprints[consumer.group_name] = fingerprint
         subscribed = (self.topics.get(subscription.topic) for subscription in consumer.subscription_data_set)
+        retry_topic = names.retry_topic(consumer.group_name)
+        if self.topics.get(retry_topic) is None:
+            self._retry_topics_made[consumer.group_name] = self.clock.now_ms()
         self.topics.create_internal(
-            names.retry_topic(consumer.group_name),
+            retry_topic,
             settings.retry_queue_nums,
             unit=bool(consumer.unit_mode),
             order=any(topic is not None and topic.order for topic in subscribed),
         )
         self.clients.register_consumer(consumer, self._channel(beat, call), with_subscriptions=not beat.without_sub)
+        self._notify_of_retry_topic(consumer.group_name)
         return is_changed
+
+    def _notify_of_retry_topic(self, group: str) -> None:
+        """A Java client that missed the new retry topic at its start learns of it by its next route poll, and shares
+        out its queue at its next rebalancing, up to 20 s later. A notice makes it do so now."""
+        made_ms = self._retry_topics_made.get(group)
+        if made_ms is not None and self.clock.now_ms() - made_ms >= ROUTE_POLLED_MS:
+            del self._retry_topics_made[group]
+            self.clients.notify(group)
 
     @handles(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, request: UnregisterClient, call: Call) -> None:
