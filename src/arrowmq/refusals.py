@@ -175,7 +175,7 @@ NAMESRV_SETTINGS: tuple[Refusal, ...] = (
     Refusal("clusterTest", TRUE, "this NameServer asks no other one for routes it does not have: set it to false"),
 )
 
-# --- topics and request modes ---------------------------------------------------------------------------------------
+# --- topics, groups and request modes -------------------------------------------------------------------------------
 
 TOPIC_ATTRIBUTES: tuple[Refusal, ...] = (
     Refusal(
@@ -190,6 +190,19 @@ TOPIC_ATTRIBUTES: tuple[Refusal, ...] = (
         other_than("-1"),
         "files of the log are shared by all topics and kept as fileReservedTime says: set that, and leave this out",
     ),
+)
+
+_NO_LITE = "this broker has no lite topics: leave it out"
+
+GROUP_ATTRIBUTES: tuple[Refusal, ...] = (
+    Refusal("priority.factor", GIVEN, "this broker delivers in the order of arrival: leave it out"),
+    Refusal("lite.bind.topic", GIVEN, _NO_LITE),
+    Refusal("lite.sub.model", GIVEN, _NO_LITE),
+    Refusal("lite.sub.reset.offset.exclusive", GIVEN, _NO_LITE),
+    Refusal("lite.sub.reset.offset.unsubscribe", GIVEN, _NO_LITE),
+    Refusal("lite.sub.client.quota", GIVEN, _NO_LITE),
+    Refusal("lite.sub.client.max.event.cnt", GIVEN, _NO_LITE),
+    Refusal("lite.sub.wildcard", GIVEN, _NO_LITE),
 )
 
 REQUEST_MODES: tuple[Refusal, ...] = (Refusal("mode", only("POP"), "this broker has no pop consumption: set PULL"),)

@@ -16,6 +16,7 @@ from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.refusals import (
     BROKER_REQUESTS,
     BROKER_SETTINGS,
+    GROUP_ATTRIBUTES,
     NAMESRV_SETTINGS,
     REQUEST_MODES,
     TOPIC_ATTRIBUTES,
@@ -167,6 +168,18 @@ async def test_attributes_that_promise_nothing_are_taken(node: Any) -> None:
         header = {"topic": f"T{number}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
         answer = await node.client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**header, "attributes": f"+{attribute}"})
         assert ResponseCode.SUCCESS == answer.code, answer.remark
+
+
+@pytest.mark.parametrize("refusal", GROUP_ATTRIBUTES, ids=name)
+async def test_a_group_whose_promise_cannot_be_kept_is_not_made(node: Any, refusal: Refusal) -> None:
+    group = {"groupName": "soon", "attributes": {f"+{refusal.key}": refusal.values.example}}
+    for code, body in (
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": [{"groupName": "first"}, group]}),
+    ):
+        answer = await node.client.ask(code, {}, body)
+        assert (ResponseCode.SYSTEM_ERROR, sentence(refusal)) == (answer.code, answer.remark)
+    assert (None, None) == (node.broker.groups.get("first"), node.broker.groups.get("soon"))
 
 
 @pytest.mark.parametrize("refusal", REQUEST_MODES, ids=name)
