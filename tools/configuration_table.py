@@ -3,9 +3,10 @@
     python tools/configuration_table.py            writes the page
     python tools/configuration_table.py --check    exit code 1 if the page is not what the code says
 
-What Apache knows stands in `apache_configuration.tsv` (Apache RocketMQ 5.5.0 with nothing set). What ArrowMQ does comes
-from its code: a setting is honoured if its class declares it and some module reads it, refused if the broker's table of
-refusals has it, and ignored otherwise. Nobody keeps a second list by hand.
+What Apache knows stands in `apache_configuration.tsv`: every setting of Apache RocketMQ 5.5.0 that its classes can be
+given, with what it is when nothing is set (empty where that is nothing). What ArrowMQ does comes from its code: a
+setting is refused if `arrowmq.refusals` has it, acts if its class declares it and some module reads it, and is only
+shown otherwise. Nobody keeps a second list by hand.
 """
 
 from __future__ import annotations
@@ -13,15 +14,25 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from arrowmq.broker.settings import config as broker_config
-from arrowmq.broker.settings.refused import REFUSED
-from arrowmq.config import ConfigError, camel_case
+from arrowmq.config import camel_case
 from arrowmq.namesrv.config import NamesrvConfig
+from arrowmq.refusals import (
+    BROKER_REQUESTS,
+    BROKER_SETTINGS,
+    GROUP_ATTRIBUTES,
+    NAMESRV_SETTINGS,
+    REQUEST_MODES,
+    TOPIC_ATTRIBUTES,
+    Refusal,
+    request_reasons,
+)
 from arrowmq.store import config as store_config
+from arrowmq.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "arrowmq"
@@ -33,7 +44,7 @@ SHOWN_ONLY = {"sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "que
 # Settings that the command takes over before the classes see them.
 READ_BY_THE_COMMAND = {"listenPort", "storePathRootDir"}
 
-HONOURED, IGNORED, REFUSES = "honoured", "ignored", "refused"
+ACTS, SHOWN, REFUSED = "acts", "shown only", "refused"
 
 
 class Setting(NamedTuple):
@@ -75,30 +86,21 @@ def default_of(field: Any) -> str:
 
 
 def judge(key: str, apache_default: str, fields: dict[str, Any], is_read: set[str]) -> Setting:
-    refusal = REFUSED.get(key)
-    if refusal is not None:
-        return Setting(key, apache_default, REFUSES, f"{refusal.values}: {refusal.reason}")
+    refused = said(NAMESRV_SETTINGS if fields is NAMESRV else BROKER_SETTINGS, key)
     field = fields.get(key)
-    if fields is NAMESRV and (reason := namesrv_refusal(key, apache_default)):
-        return Setting(key, apache_default, REFUSES, reason)
-    if key in READ_BY_THE_COMMAND:
-        return Setting(key, apache_default, HONOURED, "")
-    if field is None or key in SHOWN_ONLY or field.name not in is_read:
-        return Setting(key, apache_default, IGNORED, "shown to tools" if field is not None else "")
-    ours = default_of(field)
+    acts = key in READ_BY_THE_COMMAND or (field is not None and key not in SHOWN_ONLY and field.name in is_read)
+    if refused:
+        return Setting(key, apache_default, ACTS if acts else REFUSED, f"refused: {refused}" if acts else refused)
+    if not acts:
+        return Setting(key, apache_default, SHOWN, "" if field is None else "with its default, too")
+    ours = default_of(field) if field is not None and key not in READ_BY_THE_COMMAND else ""
     differs = ours != "" and not apache_default.startswith("(") and ours != apache_default
-    return Setting(key, apache_default, HONOURED, f"default here: {ours}" if differs else "")
+    return Setting(key, apache_default, ACTS, f"default here: {ours}" if differs else "")
 
 
-def namesrv_refusal(key: str, apache_default: str) -> str:
-    """Why a NameServer does not start with a switch turned on, if it does not."""
-    if apache_default != "false":
-        return ""
-    try:
-        NamesrvConfig.from_properties({key: "true"})
-    except ConfigError as refused:
-        return str(refused).replace(f"{key}=true", "true")
-    return ""
+def said(table: Iterable[Refusal], key: str) -> str:
+    """Which values of a key are refused, and why; empty if none is."""
+    return "; ".join(f"{refusal.values.words}: {refusal.reason}" for refusal in table if refusal.key == key)
 
 
 def settings() -> dict[str, list[Setting]]:
@@ -125,17 +127,11 @@ def settings() -> dict[str, list[Setting]]:
             mine.add(key)
             found[heading].append(judge(key, default, fields, is_read))
     own = [
-        Setting(key, "", HONOURED, f"default: {default_of(field)}")
+        Setting(key, "", ACTS, f"default: {default_of(field)}")
         for key, field in sorted(both.items())
         if key not in seen["broker"] and field.name in is_read
     ]
     found["Settings that only ArrowMQ has"] = own
-    gone = [
-        Setting(key, "", REFUSES, f"{refusal.values}: {refusal.reason}")
-        for key, refusal in sorted(REFUSED.items())
-        if key not in seen["broker"]
-    ]
-    found["Settings of older versions"] = gone
     return found
 
 
@@ -145,11 +141,18 @@ ArrowMQ reads Apache RocketMQ's `broker.conf` and `namesrv.conf` as they are (`-
 (`--set KEY=VALUE`). This page lists every setting of Apache RocketMQ 5.5.0 with Apache's default, and what ArrowMQ does
 with it:
 
-- **honoured**: it does what it does in Apache's broker.
-- **ignored**: it has no effect. Where it is set, it is kept and shown by `mqadmin getBrokerConfig`, and the log names
-  it at the start. Most of these tune thread pools, queues between threads and lock kinds, which a broker of one event
-  loop does not have.
-- **refused**: with the value in question the broker does not start, because it could not keep the promise.
+- **acts**: it does what it does in Apache's broker; where the remark says so, some of its values are refused.
+- **shown only**: it has no effect. Where it is set, it is kept and shown by `mqadmin getBrokerConfig`, and the log
+  names it. Most of these tune thread pools, queues between threads and lock kinds, which a broker of one event loop
+  does not have, or details of a capability that is refused as a whole.
+- **refused**: it promises something that ArrowMQ does not do. With the values that the remark names, a broker or a
+  NameServer does not start, and `mqadmin updateBrokerConfig` and `updateNamesrvConfig` change nothing. Apache's default
+  is never refused.
+
+What is set at run time is kept in `config/broker.properties` and in force again at the next start. Settings of the
+store that cannot change under a running one count from then on, and the log says so; `flushDiskType`,
+`storePathCommitLog`, and what names the broker (`brokerName`, `brokerRole`, `listenPort`, …) are changed where it is
+started.
 
 TLS has settings of its own, which are JVM properties in Apache's world and ordinary keys here: `tls.server.mode`,
 `tls.server.certPath`, `tls.server.keyPath`, `tls.server.keyPassword`, `tls.server.trustCertPath`,
@@ -164,10 +167,40 @@ def page() -> str:
     for heading, rows in settings().items():
         if not rows:
             continue
-        counts = [f"{sum(row.fate == fate for row in rows)} {fate}" for fate in (HONOURED, IGNORED, REFUSES)]
+        counts = [f"{sum(row.fate == fate for row in rows)} {fate}" for fate in (ACTS, SHOWN, REFUSED)]
         parts.append(f"\n## {heading}\n\n{', '.join(counts)}.\n\n| key | default in Apache | ArrowMQ | remark |")
         parts.append("\n|---|---|---|---|\n")
         parts.extend(f"| `{row.key}` | {_cell(row.default)} | {row.fate} | {row.note} |\n" for row in rows)
+    parts.append(refused_elsewhere())
+    return "".join(parts)
+
+
+def refused_elsewhere() -> str:
+    """What is refused besides settings."""
+    parts = [
+        "\n## Topics, groups and request modes that are refused\n\n"
+        "They are not made. What Apache's broker left of them in a store is kept, and the log says at the start that\n"
+        "it has no effect.\n\n| what | value | why |\n|---|---|---|\n"
+    ]
+    tables = (
+        ("topic attribute", TOPIC_ATTRIBUTES),
+        ("group attribute", GROUP_ATTRIBUTES),
+        ("SET_MESSAGE_REQUEST_MODE", REQUEST_MODES),
+    )
+    parts.extend(
+        f"| {what} `{refusal.key}` | {refusal.values.words} | {refusal.reason} |\n"
+        for what, table in tables
+        for refusal in table
+    )
+    parts.append(
+        "\n## Requests that a broker refuses\n\n"
+        "With code 3 (REQUEST_CODE_NOT_SUPPORTED), the name of the request, and the reason.\n\n"
+        "| requests | why |\n|---|---|\n"
+    )
+    reasons = request_reasons(BROKER_REQUESTS)
+    for why in dict.fromkeys(reasons.values()):
+        names = ", ".join(f"`{code.name}`" for code in RequestCode if reasons.get(code) == why)
+        parts.append(f"| {names} | {why} |\n")
     return "".join(parts)
 
 

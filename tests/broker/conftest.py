@@ -82,15 +82,17 @@ class Client:
         group: str = "G",
         topics: dict[str, str] | None = None,
         producer: str | None = None,
+        version: int = 1,
         **more: Any,
     ) -> Command:
-        """Says that this client consumes `topics` (name -> tag expression) in a group, or produces."""
+        """Says that this client consumes `topics` (name -> tag expression) in a group, or produces. A subscription
+        replaces an earlier one if its `version` is higher."""
         consumers = [
             {
                 "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": more.pop("model", "CLUSTERING"),
                 "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
                 "subscriptionDataSet": [
-                    {"topic": topic, "subString": expression, "expressionType": "TAG", "subVersion": 1}
+                    {"topic": topic, "subString": expression, "expressionType": "TAG", "subVersion": version}
                     for topic, expression in topics.items()
                 ],
             }

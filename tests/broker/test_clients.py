@@ -171,3 +171,16 @@ async def test_a_filter_expression_can_be_checked_beforehand(make_node: Any) -> 
 
     assert await check("price > 1") == ResponseCode.SUCCESS
     assert await check("price >") == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+async def test_a_new_group_is_notified_once_more_when_its_members_have_polled_the_route_of_its_retry_topic(
+    node: Any,
+) -> None:
+    """A Java client polls routes every 30 s, a second before its heartbeat, and rebalances 10 s after that."""
+    heard = []
+    for seconds in (0, 1, 30, 30, 30):
+        await node.clock.advance(seconds)
+        await node.client.heartbeat("C", topics={"orders": "*"})
+        await node.client.send("orders")  # its answer comes after the notice, if there is one
+        heard.append(len(notices(node.client)))
+    assert [1, 1, 2, 2, 2] == heard

@@ -13,7 +13,7 @@ WAIT = 6  # the subscription is in the request, and the broker may hold it
 
 async def waiting(node: Any, topic: str, offset: int, **more: Any) -> Any:
     before = node.broker.longpoll.count
-    header = node.client.pull_header(topic, offset, sysFlag=WAIT, **more)
+    header = node.client.pull_header(topic, offset, **{"sysFlag": WAIT, **more})
     task = node.client.asking(RequestCode.PULL_MESSAGE, header)
     await node.eventually(lambda: node.broker.longpoll.count > before)
     return task
@@ -93,6 +93,49 @@ async def test_sql_filters_are_applied_to_what_arrives(make_node: Any) -> None:
     assert not pull.done()
     await node.client.send("orders", b"dear", properties="price\x0130\x02")
     assert node.client.bodies(await pull) == [b"dear"]
+
+
+async def subscribed_pull(node: Any, expression: str) -> Any:
+    """A member of a group waits by the subscription of its heartbeats, as a push consumer does."""
+    await node.client.send("orders")
+    await node.client.heartbeat("C", topics={"orders": expression})
+    return await waiting(node, "orders", 1, sysFlag=2)
+
+
+async def test_a_changed_subscription_sends_a_waiting_pull_back_to_ask_again(node: Any) -> None:
+    """Clients filter an answer by what they had subscribed to when they asked, so the old pull must bring nothing."""
+    pull = await subscribed_pull(node, "A")
+    await node.client.send("orders", properties="TAGS\x01B\x02")
+    await node.client.heartbeat("C", topics={"orders": "B"}, version=2)
+    answer = await pull
+    assert (ResponseCode.PULL_RETRY_IMMEDIATELY, "2", b"") == (answer.code, answer.ext["nextBeginOffset"], answer.body)
+
+
+async def test_after_a_change_of_subscription_only_messages_of_the_new_one_arrive(node: Any) -> None:
+    pull = await subscribed_pull(node, "A")
+    await node.client.heartbeat("C", topics={"orders": "B"}, version=2)
+    await node.client.send("orders", b"a", properties="TAGS\x01A\x02")
+    await node.client.send("orders", b"b", properties="TAGS\x01B\x02")
+    first = await pull
+    again = await node.client.pull("orders", int(first.ext["nextBeginOffset"]), sysFlag=2, subVersion=2)
+    assert ([], [b"b"]) == (node.client.bodies(first), node.client.bodies(again))
+
+
+async def test_a_pull_with_a_subscription_of_its_own_waits_on_when_its_group_changes(node: Any) -> None:
+    await node.client.send("orders")
+    await node.client.heartbeat("C", topics={"orders": "A"})
+    pull = await waiting(node, "orders", 1, subscription="A")
+    await node.client.heartbeat("C", topics={"orders": "B"}, version=2)
+    await node.client.send("orders", b"b", properties="TAGS\x01B\x02")
+    await node.client.send("orders", b"a", properties="TAGS\x01A\x02")
+    assert [b"a"] == node.client.bodies(await pull)
+
+
+async def test_a_repeated_heartbeat_disturbs_no_waiting_pull(node: Any) -> None:
+    pull = await subscribed_pull(node, "A")
+    await node.client.heartbeat("C", topics={"orders": "A"}, version=2)
+    await node.client.send("orders", b"a", properties="TAGS\x01A\x02")
+    assert [b"a"] == node.client.bodies(await pull)
 
 
 async def test_short_polling_waits_a_second_only(make_node: Any) -> None:

@@ -80,6 +80,18 @@ async def test_a_topic_made_by_a_message_is_in_the_routes_when_the_sender_is_ans
         assert await route(node, server, "orders") is not None
 
 
+async def test_the_retry_topic_of_a_new_group_is_in_the_routes_when_its_first_heartbeat_is_answered(
+    make_node: Any, servers: list[NameServer]
+) -> None:
+    """Its client asks for that route right after the start, and then not for half a minute."""
+    node = await make_node(namesrvAddr=";".join(f"127.0.0.1:{server.port}" for server in servers))
+    await node.client.send("orders")
+    for group in ("first", "second"):
+        assert ResponseCode.SUCCESS == (await node.client.heartbeat("C", group=group, topics={"orders": "*"})).code
+        for server in servers:  # looked up in its table: a question over the network would give it time
+            assert f"%RETRY%{group}" in server.tables.topic_queues
+
+
 async def test_a_name_server_that_was_away_is_told_everything_when_it_is_back(make_node: Any, tmp_path: Path) -> None:
     first = await name_server(tmp_path / "n1")
     port = first.port

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from arrowmq import refusals
 from arrowmq.broker.delayed.delay_levels import DelayLevels
 from arrowmq.broker.names import SCHEDULE_TOPIC
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -195,7 +196,8 @@ async def test_delays_work_under_sync_flush(make_node: Any) -> None:
     assert await bodies(node) == [b"safe"]
 
 
-async def test_a_slave_delivers_nothing_by_itself(make_node: Any) -> None:
+async def test_a_slave_delivers_nothing_by_itself(make_node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "BROKER_SETTINGS", ())  # the role is refused as long as it copies nothing
     node = await make_node()
     await node.client.send("orders", properties=delay(1))
     await node.client.send("orders", properties="TIMER_DELAY_SEC\x012\x02")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from arrowmq import refusals
 from arrowmq.broker.groups.assignment import allocate, allocate_for_pop
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -94,7 +95,8 @@ async def test_the_broker_assigns_queues_to_the_members_it_knows(node: Any) -> N
     assert await assignments(node, "c1", strategyName="MINE") is None
 
 
-async def test_a_group_can_be_told_to_pop_and_that_is_kept(node: Any) -> None:
+async def test_a_group_can_be_told_to_pop_and_that_is_kept(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "REQUEST_MODES", ())  # the mode is refused as long as nothing can be popped
     await node.client.send("orders")
     await node.client.heartbeat("c1", topics={"orders": "*"})
     wanted = {"topic": "orders", "consumerGroup": "G", "mode": "POP", "popShareQueueNum": 0}
@@ -105,3 +107,27 @@ async def test_a_group_can_be_told_to_pop_and_that_is_kept(node: Any) -> None:
     assert fastjson.loads(answer.body)["messageRequestModeMap"]["orders"]["G"]["mode"] == "POP"
     refused = await node.client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, {**wanted, "topic": "%RETRY%G"})
     assert refused.code == ResponseCode.NO_PERMISSION
+
+
+async def set_mode(node: Any, **more: Any) -> Any:
+    body = {"topic": "orders", "consumerGroup": "G", "mode": "PULL", "popShareQueueNum": 0, **more}
+    return await node.client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body)
+
+
+async def test_a_mode_for_a_group_that_does_not_exist_yet_makes_the_group(node: Any) -> None:
+    await node.client.send("orders")
+    assert ResponseCode.SUCCESS == (await set_mode(node, consumerGroup="soon")).code
+    await node.restart()
+    assert node.broker.groups.get("soon") is not None
+
+
+async def test_a_mode_makes_no_group_where_groups_are_made_by_hand_or_the_mode_is_unknown(make_node: Any) -> None:
+    node = await make_node(autoCreateSubscriptionGroup="false")
+    await node.client.send("orders")
+    refused = await set_mode(node, consumerGroup="soon")
+    assert ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST == refused.code
+    assert "autoCreateSubscriptionGroup is false" in (refused.remark or "")
+    open_node = await make_node()
+    await open_node.client.send("orders")
+    assert ResponseCode.INVALID_PARAMETER == (await set_mode(open_node, consumerGroup="soon", mode="PUSH")).code
+    assert open_node.broker.groups.get("soon") is None

@@ -91,8 +91,8 @@ async def test_what_cannot_be_created_is_refused_and_leaves_nothing(
 
 
 async def test_an_attribute_that_is_fixed_stays(node: Any) -> None:
-    await create(node, "orders", attributes="+cleanup.policy=DELETE")
-    answer = await create(node, "orders", attributes="+cleanup.policy=COMPACTION")
+    await create(node, "orders")
+    answer = await create(node, "orders", attributes="+cleanup.policy=DELETE")
     assert "attempt to update an unchangeable attribute" in answer.remark
 
 

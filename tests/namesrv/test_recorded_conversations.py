@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from arrowmq.clock import VirtualClock
+from arrowmq.namesrv import retry_routes
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.name_server import NameServer
 from arrowmq.wire import fastjson
@@ -121,7 +122,9 @@ def normal(value: Any) -> Any:
 
 
 @pytest.fixture
-async def namesrv(tmp_path: Path) -> AsyncIterator[NameServer]:
+async def namesrv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NameServer]:
+    # What was asked at the same time is asked here one after the other: nothing comes while a question waits.
+    monkeypatch.setattr(retry_routes, "LONGEST_WAIT_S", 0.0)
     config = NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=str(tmp_path / "kvConfig.json"))
     namesrv = NameServer(config, VirtualClock())
     await namesrv.start()

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from arrowmq import refusals
 from arrowmq.clock import VirtualClock
 from arrowmq.config import ConfigError
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.kvconfig import KvConfig
 from arrowmq.namesrv.name_server import NameServer
+from arrowmq.namesrv.retry_routes import LONGEST_WAIT_S
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import Call, HandlerTable
 from arrowmq.remoting.server import RemotingServer
@@ -340,10 +342,61 @@ async def test_members_are_told_of_a_new_lowest_id_on_their_own_port(open_house:
     await slave.close()
 
 
-async def test_an_unknown_code_is_refused_in_apaches_words(open_house: Any) -> None:
+async def test_an_unknown_code_is_refused_in_apaches_words_and_a_known_one_by_its_name(open_house: Any) -> None:
     house = await open_house()
+    answer = await house.ask(9999)
+    assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
     answer = await house.ask(RequestCode.SEND_MESSAGE)
-    assert (answer.code, answer.remark) == (3, " request type 10 not supported")
+    assert 3 == answer.code
+    assert (answer.remark or "").startswith("request type 10 SEND_MESSAGE is not served by this NameServer: it is no")
+
+
+@pytest.mark.parametrize("refusal", refusals.NAMESRV_SETTINGS, ids=lambda each: str(each.key))
+async def test_a_setting_that_promises_too_much_is_refused_at_run_time(open_house: Any, refusal: Any) -> None:
+    house = await open_house()
+    before = await house.ask(RequestCode.GET_NAMESRV_CONFIG)
+    asked = f"orderMessageEnable=true\n{refusal.key}={refusal.values.example}\n"
+    answer = await house.ask(RequestCode.UPDATE_NAMESRV_CONFIG, {}, asked.encode())
+    assert (1, True) == (answer.code, f"{refusal.key}={refusal.values.example}: {refusal.reason}" in answer.remark)
+    assert before.body == (await house.ask(RequestCode.GET_NAMESRV_CONFIG)).body
+    harmless = f"{refusal.key}=false\n"
+    assert 0 == (await house.ask(RequestCode.UPDATE_NAMESRV_CONFIG, {}, harmless.encode())).code
+
+
+async def test_a_retry_topic_asked_for_again_is_answered_when_a_broker_registers_it(open_house: Any) -> None:
+    """The first heartbeat of a new group makes the topic, between a Java client's first question for it and its second;
+    it would ask a third time after 30 s, and get no retries until then."""
+    house = await open_house()
+    await house.register()
+    assert not await house.has_route("%RETRY%G")
+    asked = asyncio.ensure_future(house.has_route("%RETRY%G"))
+    await until(lambda: house.namesrv.retry_routes.waiting == 1)
+    await house.register("broker-a", A, "TopicA", "%RETRY%G")
+    assert await asked
+    assert 0 == house.namesrv.retry_routes.waiting
+
+
+async def test_a_retry_topic_that_does_not_come_is_waited_for_a_moment_and_only_by_who_asks_again(
+    open_house: Any,
+) -> None:
+    house = await open_house()
+    await house.register()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    assert not await house.has_route("%RETRY%G")
+    assert not await house.has_route("%RETRY%other")
+    assert not await house.has_route("TopicC")
+    assert not await house.has_route("TopicC")
+    other = RemotingClient()
+    house.client, mine = other, house.client
+    assert not await house.has_route("%RETRY%G")
+    house.client = mine
+    await other.close()
+    at_once_s = loop.time() - started
+    assert not await house.has_route("%RETRY%G")
+    assert loop.time() - started - at_once_s >= LONGEST_WAIT_S - 0.01
+    assert at_once_s < LONGEST_WAIT_S
+    assert 0 == house.namesrv.retry_routes.waiting
 
 
 async def test_five_thousand_topics_are_registered_and_asked_for(open_house: Any) -> None:

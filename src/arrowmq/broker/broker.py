@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
+from arrowmq import refusals
 from arrowmq.broker import names
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
@@ -36,6 +37,7 @@ from arrowmq.broker.settings.kept import LIVE_STORE_KEYS, KeptSettings
 from arrowmq.broker.topics.creation_times import CreationTimes
 from arrowmq.broker.topics.table import Topics
 from arrowmq.clock import Clock
+from arrowmq.config import ConfigError
 from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable
@@ -72,7 +74,7 @@ class Broker:
         self.recovered: Recovered | None = None
         self.kept_settings = KeptSettings(self.root / "config" / "broker.properties", disk)
         self.on_config_change: list[Callable[[], None]] = []
-        config.apply(self.kept_settings.load())
+        self._apply_kept_settings()
         self.address = BrokerAddress(config.advertised_host, config.listen_port)
         self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock, disk)
         self.topics = Topics(config, self.file("topics.json"), clock)
@@ -97,9 +99,21 @@ class Broker:
         self.remoting = RemotingClient(clock)
         self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
         self.services = build_services(self)
-        self.handlers = HandlerTable(*self.services, times=self.answer_times)
+        self.handlers = HandlerTable(
+            *self.services,
+            times=self.answer_times,
+            server="this broker",
+            why_not=refusals.request_reasons(refusals.BROKER_REQUESTS),
+            otherwise=refusals.OF_NO_BROKER,
+        )
         self.fast_path: FastSend | None = None
         self.vip_fast_path: FastSend | None = None  # the VIP port knows no pulls
+
+    def _apply_kept_settings(self) -> None:
+        try:
+            self.config.apply(self.kept_settings.load())
+        except ConfigError as fault:
+            raise ConfigError(f"{fault} (changed at run time; it stands in {self.kept_settings.path})") from fault
 
     def file(self, name: str) -> JsonConfigFile:
         """A table of this broker on disk."""

@@ -29,6 +29,7 @@ MAIN_PORT_ONLY = (
     RequestCode.NOTIFICATION,
     RequestCode.POLLING_INFO,
 )
+MAIN_PORT = "at this port: ask at the main one, two above it"
 
 
 class BrokerPorts:
@@ -42,7 +43,7 @@ class BrokerPorts:
         """Listen; returns the port. A broker does without its VIP port if that is taken."""
         self.main = self._server(config, handlers)
         port = await self.main.start(config.bind_address, config.listen_port)
-        self.vip = self._server(config, handlers.without(MAIN_PORT_ONLY))
+        self.vip = self._server(config, handlers.without(MAIN_PORT_ONLY, MAIN_PORT))
         if config.listen_port > VIP_OFFSET:
             try:
                 await self.vip.start(config.bind_address, port - VIP_OFFSET)

@@ -221,7 +221,9 @@ def build_services(broker: Broker) -> Services:
             broker.clock,
         ),
         offsets=OffsetService(broker.store, broker.topics, broker.groups, broker.offsets),
-        heartbeat=HeartbeatService(broker.config, broker.topics, broker.groups, broker.clients, broker.clock),
+        heartbeat=HeartbeatService(
+            broker.config, broker.topics, broker.groups, broker.clients, broker.clock, broker.registration.settled
+        ),
         locks=LockService(broker.locks),
         query=QueryService(broker.config, broker.store),
         assignment=AssignmentService(broker),

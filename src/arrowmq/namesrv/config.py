@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from arrowmq.config import ConfigError, fill, properties_of
+from arrowmq import refusals
+from arrowmq.config import fill, properties_of
 
 ALWAYS_BLACK_LISTED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
@@ -42,13 +43,8 @@ class NamesrvConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> tuple[NamesrvConfig, list[str]]:
         """The settings, and the keys among them that a NameServer does not know."""
+        refusals.check(refusals.NAMESRV_SETTINGS, properties)
         config, unknown = fill(cls, properties)
-        for key, is_set in (
-            ("enableControllerInNamesrv", config.enable_controller_in_namesrv),
-            ("clusterTest", config.cluster_test),
-        ):
-            if is_set:
-                raise ConfigError(f"{key}=true: this NameServer has no such part; set it to false")
         return config, sorted(unknown)
 
     @property
@@ -57,6 +53,7 @@ class NamesrvConfig:
 
     def update(self, properties: Mapping[str, str]) -> list[str]:
         """Take over changes at run time, all or none. Returns the keys that are not known, which are left alone."""
+        refusals.check(refusals.NAMESRV_SETTINGS, properties)
         changed, unknown = fill(NamesrvConfig, {**properties_of(self), **properties})
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(changed, name))

@@ -6,9 +6,11 @@ import logging
 import ssl
 from pathlib import Path
 
+from arrowmq import refusals
 from arrowmq.clock import Clock, SystemClock, Timer
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.kvconfig import KvConfig
+from arrowmq.namesrv.retry_routes import RetryRoutes
 from arrowmq.namesrv.service import BrokerRequests, RouteRequests, ToolRequests
 from arrowmq.namesrv.tables import RouteTables
 from arrowmq.remoting.channel import Channel
@@ -36,11 +38,14 @@ class NameServer:
         self.tables = RouteTables(config, self._clock)
         self.kv_config = KvConfig(Path(config.kv_config_path))
         self._remoting = RemotingClient(self._clock, outgoing_tls)
-        self._broker_requests = BrokerRequests(config, self.tables, self.kv_config, self._remoting)
+        self.retry_routes = RetryRoutes()
+        self._broker_requests = BrokerRequests(config, self.tables, self.kv_config, self.retry_routes, self._remoting)
         self.handlers = HandlerTable(
             self._broker_requests,
-            RouteRequests(config, self.tables, self.kv_config, self._clock),
+            RouteRequests(config, self.tables, self.kv_config, self.retry_routes, self._clock),
             ToolRequests(config, self.tables, self.kv_config),
+            server="this NameServer",
+            otherwise=refusals.OF_NO_NAME_SERVER,
         )
         self._server = RemotingServer(
             self.handlers,

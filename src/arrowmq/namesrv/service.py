@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 
 from arrowmq.clock import Clock
@@ -12,6 +12,7 @@ from arrowmq.config import ConfigError, format_properties, parse_properties, pro
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.kvconfig import ORDER_TOPIC_CONFIG, KvConfig
 from arrowmq.namesrv.registration import ChecksumMismatch, read_registration
+from arrowmq.namesrv.retry_routes import RetryRoutes
 from arrowmq.namesrv.routes import explain_no_route, find_route, keep_zone
 from arrowmq.namesrv.tables import MinBrokerIdChange, NotRegistered, RouteTables
 from arrowmq.remoting.client import RemotingClient
@@ -65,10 +66,16 @@ class BrokerRequests:
     """What brokers register."""
 
     def __init__(
-        self, config: NamesrvConfig, tables: RouteTables, kv_config: KvConfig, remoting: RemotingClient
+        self,
+        config: NamesrvConfig,
+        tables: RouteTables,
+        kv_config: KvConfig,
+        retry_routes: RetryRoutes,
+        remoting: RemotingClient,
     ) -> None:
         self._config = config
         self._tables = tables
+        self._retry_routes = retry_routes
         self._kv_config = kv_config
         self._remoting = remoting
         self._notices: set[asyncio.Task[None]] = set()
@@ -85,6 +92,7 @@ class BrokerRequests:
         except NotRegistered as error:
             # Apache's words first: brokers of both kinds take this as "register in full".
             raise Refused(ResponseCode.SYSTEM_ERROR, f"register broker failed: {error}") from None
+        self._retry_routes.registered(registration.topics)
         if is_new:
             log.info(
                 "broker registered name=%s id=%d address=%s cluster=%s topics=%d",
@@ -165,19 +173,31 @@ class BrokerRequests:
 class RouteRequests:
     """What clients ask."""
 
-    def __init__(self, config: NamesrvConfig, tables: RouteTables, kv_config: KvConfig, clock: Clock) -> None:
+    def __init__(
+        self, config: NamesrvConfig, tables: RouteTables, kv_config: KvConfig, retry_routes: RetryRoutes, clock: Clock
+    ) -> None:
         self._config = config
         self._tables = tables
         self._kv_config = kv_config
+        self._retry_routes = retry_routes
         self._clock = clock
         self._started_ms = clock.now_ms()
 
     @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-    def get_route(self, request: GetRouteInfo, call: Call) -> Answer:
-        now_ms = self._clock.now_ms()
+    def get_route(self, request: GetRouteInfo, call: Call) -> Answer | Awaitable[Answer]:
         wait_ms = self._config.wait_seconds_for_service * 1000
-        if self._config.need_wait_for_service and now_ms - self._started_ms < wait_ms:
+        if self._config.need_wait_for_service and self._clock.now_ms() - self._started_ms < wait_ms:
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        is_known = request.topic in self._tables.topic_queues
+        if not is_known and self._retry_routes.is_asked_again(request.topic, call.connection):
+            return self._route_soon(request, call)
+        return self._route(request, call)
+
+    async def _route_soon(self, request: GetRouteInfo, call: Call) -> Answer:
+        await self._retry_routes.appears(request.topic)
+        return self._route(request, call)
+
+    def _route(self, request: GetRouteInfo, call: Call) -> Answer:
         route = find_route(
             self._tables,
             self._kv_config,
@@ -186,7 +206,9 @@ class RouteRequests:
             with_order=self._config.order_message_enable,
         )
         if route is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, explain_no_route(self._tables, request.topic, now_ms))
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, explain_no_route(self._tables, request.topic, self._clock.now_ms())
+            )
         zone = call.ext.get("__ZONE_NAME")
         if zone and zone.strip() and call.ext.get("__ZONE_MODE", "").lower() == "true":
             keep_zone(route, zone)

@@ -19,7 +19,7 @@ import asyncio
 import inspect
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -238,10 +238,24 @@ def _resolve(annotation: str, function: Callable[..., Any]) -> Any:
 
 
 class HandlerTable:
-    """Request code → handler, gathered from services. With `times`, it keeps how long answers took."""
+    """Request code → handler, gathered from services. With `times`, it keeps how long answers took.
 
-    def __init__(self, *services: object, times: AnswerTimes | None = None) -> None:
+    A code that RocketMQ knows and no service handles is refused by its name: `server` says who refuses, `why_not` why
+    (by code), and `otherwise` for the codes that it has not.
+    """
+
+    def __init__(
+        self,
+        *services: object,
+        times: AnswerTimes | None = None,
+        server: str = "this server",
+        why_not: Mapping[int, str] | None = None,
+        otherwise: str = "",
+    ) -> None:
         self.times = times
+        self.server = server
+        self.why_not = why_not or {}
+        self.otherwise = otherwise
         self._handlers: dict[int, Handler] = {}
         for service in services:
             self.add_service(service)
@@ -269,10 +283,11 @@ class HandlerTable:
             raise ValueError(f"request code {code} has two handlers: {self._handlers[code]} and {handler}")
         self._handlers[code] = handler
 
-    def without(self, codes: Iterable[int]) -> HandlerTable:
+    def without(self, codes: Iterable[int], why: str = "") -> HandlerTable:
         """The same table, less these codes (for the VIP port, which knows no pulls)."""
         left_out = {int(code) for code in codes}
-        table = HandlerTable(times=self.times)
+        why_not = {**dict.fromkeys(left_out & self._handlers.keys(), why), **self.why_not}
+        table = HandlerTable(times=self.times, server=self.server, why_not=why_not, otherwise=self.otherwise)
         table._handlers = {code: handler for code, handler in self._handlers.items() if code not in left_out}
         return table
 
@@ -290,8 +305,7 @@ class HandlerTable:
         call.times = self.times
         handler = self._handlers.get(call.command.code)
         if handler is None:
-            # The leading space is Apache's; tools compare this text.
-            call.refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {call.command.code} not supported")
+            call.refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, self._not_served(call.command.code))
             return
         try:
             outcome = handler(call)
@@ -310,6 +324,13 @@ class HandlerTable:
         else:
             wrong = TypeError(f"{handler} returned {type(outcome).__name__}, which is no answer")
             call.reply(answer_to_error(wrong, call))
+
+    def _not_served(self, code: int) -> str:
+        name = request_name(code)
+        if name == str(code):
+            return f" request type {code} not supported"  # Apache's words, with the space that they begin with
+        reason = self.why_not.get(code, self.otherwise)
+        return f"request type {code} {name} is not served by {self.server}" + (f": {reason}" if reason else "")
 
 
 _tasks: set[asyncio.Future[None]] = set()  # the loop itself holds tasks weakly only

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from arrowmq.broker import names
 from arrowmq.broker.clients.table import CONSUME_ACTIVELY, ClientChannel, Clients
@@ -21,6 +22,10 @@ from arrowmq.wire.headers import GetConsumerListByGroup, UnregisterClient
 
 log = logging.getLogger(__name__)
 
+# Clients ask for routes every 30 s and send a heartbeat a second after each of these polls: the first heartbeat that
+# comes so much after a topic was made is that of a client which has had its route for a moment.
+ROUTE_POLLED_MS = 25_000
+
 
 @dataclass(eq=False, repr=False)
 class HeartbeatService:
@@ -29,18 +34,28 @@ class HeartbeatService:
     groups: SubscriptionGroups
     clients: Clients
     clock: Clock
+    routed: Callable[[], Awaitable[None]]
+    _retry_topics_made: dict[str, int] = field(default_factory=dict, init=False)  # group -> when, until it is notified
 
     @handles(RequestCode.HEART_BEAT)
-    def heartbeat(self, beat: HeartbeatData, call: Call) -> Answer:
+    def heartbeat(self, beat: HeartbeatData, call: Call) -> Answer | Awaitable[Answer]:
         if not beat.client_id:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID: nobody can be registered by it")
         is_changed = beat.heartbeat_fingerprint == 0
+        topics_before = len(self.topics.table)
         for consumer in beat.consumer_data_set:
             is_changed |= self._consumer(consumer, beat, call)
         for producer in beat.producer_data_set:
             self.clients.register_producer(producer.group_name, self._channel(beat, call))
         header = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
-        return Answer(header=header)
+        answer = Answer(header=header)
+        return self._when_routed(answer) if len(self.topics.table) != topics_before else answer
+
+    async def _when_routed(self, answer: Answer) -> Answer:
+        """The heartbeat brought a group whose retry topic is new. Its client asks the NameServer for that topic right
+        away and then not for half a minute, in which it would get no retries: so the topic is in the route first."""
+        await self.routed()
+        return answer
 
     def _channel(self, beat: HeartbeatData, call: Call) -> ClientChannel:
         command = call.command
@@ -76,14 +91,26 @@ class HeartbeatService:
             is_changed |= beat.without_sub and consumer.group_name not in self.clients.consumers
             self.clients.fingerprints[consumer.group_name] = fingerprint
         subscribed = (self.topics.get(subscription.topic) for subscription in consumer.subscription_data_set)
+        retry_topic = names.retry_topic(consumer.group_name)
+        if self.topics.get(retry_topic) is None:
+            self._retry_topics_made[consumer.group_name] = self.clock.now_ms()
         self.topics.create_internal(
-            names.retry_topic(consumer.group_name),
+            retry_topic,
             settings.retry_queue_nums,
             unit=bool(consumer.unit_mode),
             order=any(topic is not None and topic.order for topic in subscribed),
         )
         self.clients.register_consumer(consumer, self._channel(beat, call), with_subscriptions=not beat.without_sub)
+        self._notify_of_retry_topic(consumer.group_name)
         return is_changed
+
+    def _notify_of_retry_topic(self, group: str) -> None:
+        """A Java client that missed the new retry topic at its start learns of it by its next route poll, and shares
+        out its queue at its next rebalancing, up to 20 s later. A notice makes it do so now."""
+        made_ms = self._retry_topics_made.get(group)
+        if made_ms is not None and self.clock.now_ms() - made_ms >= ROUTE_POLLED_MS:
+            del self._retry_topics_made[group]
+            self.clients.notify(group)
 
     @handles(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, request: UnregisterClient, call: Call) -> None:

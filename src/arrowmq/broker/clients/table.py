@@ -82,6 +82,8 @@ class Clients:
         self.fingerprints: dict[str, int] = {}
         self.differing_subscriptions = 0
         self.changes = 0  # of groups' subscriptions and members: what rests on them is good while it stays the same
+        # Called with group and topic when the group's filter for the topic is another one than before
+        self.on_subscription_change: list[Callable[[str, str], None]] = []
         self._producer_ids: dict[str, ClientChannel] = {}
         self._watched: set[Channel] = set()
         self._to_notify: set[str] = set()
@@ -191,13 +193,14 @@ class Clients:
             if known is None or subscription.sub_version > known.sub_version:
                 group.subscriptions[topic] = subscription
                 self.changes += 1
+                if known is None or _filter_of(known) != _filter_of(subscription):
+                    for listener in self.on_subscription_change:
+                        listener(group.name, topic)
         for topic in [topic for topic in group.subscriptions if topic not in named]:
             del group.subscriptions[topic]
             self.changes += 1
             changed = True
-        channel.subscribed = {
-            topic: (each.expression_type or "TAG", each.sub_string or "*") for topic, each in named.items()
-        }
+        channel.subscribed = {topic: _filter_of(each) for topic, each in named.items()}
         self._compare(group)
         return changed
 
@@ -291,6 +294,10 @@ class Clients:
         for connection in silent:
             self.connection_closed(connection, "it sent no heartbeat for too long")
             connection.close()
+
+
+def _filter_of(subscription: SubscriptionData) -> tuple[str, str]:
+    return subscription.expression_type or "TAG", subscription.sub_string or "*"
 
 
 def _say(what: str, group: str, channel: ClientChannel, members: int, reason: str = "") -> None:

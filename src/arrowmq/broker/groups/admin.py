@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from arrowmq import refusals
 from arrowmq.broker import names
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.wire import fastjson
@@ -69,11 +70,11 @@ class GroupAdmin:
     def _check(self, wanted: SubscriptionGroupConfig) -> None:
         if (fault := names.group_fault(wanted.group_name)) is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-        if wanted.attributes:
-            unknown = next(iter(wanted.attributes))
+        for signed_key, value in (wanted.attributes or {}).items():
+            key = signed_key.lstrip("+-")
+            why = refusals.reason(refusals.GROUP_ATTRIBUTES, key, value)
             raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"unsupported key: {unknown.lstrip('+-')}, a subscription group has no attributes",
+                ResponseCode.SYSTEM_ERROR, why or f"unsupported key: {key}, a subscription group has no such attribute"
             )
         if wanted.retry_queue_nums < 0:
             raise Refused(

@@ -32,7 +32,7 @@ HELD = "longpoll.held"
 class Waiting:
     """One request that waits at the end of a queue; `again(waiting, is_over)` runs it once more."""
 
-    __slots__ = ("again", "bucket", "call", "deadline_ms", "matches", "offset", "queue_id", "topic")
+    __slots__ = ("again", "bucket", "call", "deadline_ms", "group", "matches", "offset", "queue_id", "topic")
 
     def __init__(
         self,
@@ -43,8 +43,10 @@ class Waiting:
         deadline_ms: int,
         matches: EntryFilter | None,
         again: Callable[[Waiting, bool], None],
+        group: str = "",
     ) -> None:
         self.call = call
+        self.group = group
         self.topic = topic
         self.queue_id = queue_id
         self.offset = offset
@@ -126,6 +128,12 @@ class LongPoll:
     def poke(self, topic: str, queue_id: int) -> None:
         """Lets the waiting requests of a queue look again."""
         self._wake(list(self._queues.get((topic, queue_id), ())))
+
+    def poke_group(self, group: str, topic: str, queue_count: int) -> None:
+        """Lets the waiting requests of one group look again, in all queues of a topic."""
+        for queue_id in range(queue_count):
+            queue = self._queues.get((topic, queue_id), {})
+            self._wake([waiting for waiting in queue if waiting.group == group])
 
     def _wake(self, woken: list[Waiting]) -> None:
         for waiting in woken:

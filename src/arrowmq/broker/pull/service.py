@@ -87,6 +87,9 @@ class PullService:
     clock: Clock
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
+    def __post_init__(self) -> None:
+        self.subscriptions.clients.on_subscription_change.append(self._subscription_changed)
+
     @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, request: PullMessage, call: Call) -> Any:
         if call.command.code == RequestCode.LITE_PULL_MESSAGE and not self.config.lite_pull_message_enable:
@@ -99,7 +102,7 @@ class PullService:
             self._commit(request)
         reset = self.offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
         if reset is not None:
-            return self._answer(pull, self._moved(request, reset))
+            return self._answer(pull, self._at(request, GetStatus.OFFSET_RESET, reset))
         return self._read(pull, request.queue_offset, self._first)
 
     def _checked(self, request: PullMessage, call: Call) -> Pull:
@@ -155,9 +158,10 @@ class PullService:
         if not self.offsets.has_reset(group, topic, queue_id):
             self.offsets.commit(group, topic, queue_id, request.commit_offset)
 
-    def _moved(self, request: PullMessage, offset: int) -> Got:
+    def _at(self, request: PullMessage, status: GetStatus, offset: int) -> Got:
+        """Nothing was read; the client goes on at `offset`."""
         return Got(
-            GetStatus.OFFSET_RESET,
+            status,
             offset,
             self.store.min_offset(request.topic, request.queue_id),
             self.store.max_offset(request.topic, request.queue_id),
@@ -209,7 +213,16 @@ class PullService:
 
         deadline_ms = self.clock.now_ms() + max(0, wait_ms)
         self.longpoll.hold(
-            Waiting(pull.call, request.topic, request.queue_id, offset, deadline_ms, pull.matches, again)
+            Waiting(
+                pull.call,
+                request.topic,
+                request.queue_id,
+                offset,
+                deadline_ms,
+                pull.matches,
+                again,
+                request.consumer_group,
+            )
         )
         if self.store.queue(request.topic, request.queue_id).next_offset > offset:
             self._wake_when_flushed(request.topic, request.queue_id)
@@ -226,14 +239,26 @@ class PullService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _subscription_changed(self, group: str, topic: str) -> None:
+        """What waits under the old subscription would let the messages of the new one pass by."""
+        known = self.topics.get(topic)
+        if known is not None:
+            self.longpoll.poke_group(group, topic, known.read_queue_nums)
+
     def _again(self, pull: Pull, waiting: Waiting, is_over: bool) -> None:
         """A waiting pull was woken, or its time is over."""
         request = pull.request
+        waited_for = pull.matches
         try:
             # Group, topic or subscription may be gone by now, or closed to this reader.
-            self._checked(request, pull.call)
+            pull = self._checked(request, pull.call)
         except Refused as refused:
             pull.call.reply(answer_to_error(refused, pull.call))
+            return
+        if pull.matches is not waited_for:
+            # Clients filter what a pull brings by the subscription they had when they sent it: messages of the new one
+            # would be dropped there. So this pull ends, and the client asks again from the same place.
+            pull.call.reply(self._answer(pull, self._at(request, GetStatus.NO_MATCHED_MESSAGE, waiting.offset)))
             return
 
         def woken(pull: Pull, got: Got) -> Any:
@@ -251,7 +276,7 @@ class PullService:
         outcome: Any
         try:
             if reset is not None:
-                outcome = self._answer(pull, self._moved(request, reset))
+                outcome = self._answer(pull, self._at(request, GetStatus.OFFSET_RESET, reset))
             else:
                 outcome = self._read(pull, waiting.offset, woken)
         except Exception as failure:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from arrowmq import refusals
 from arrowmq.broker import names
 from arrowmq.broker.data_versions import next_version
 from arrowmq.broker.runtime.info import runtime_table
 from arrowmq.broker.runtime.stats import DAY_MS, HOUR_MS, MINUTE_MS, Item
-from arrowmq.broker.settings.kept import FIXED_KEYS
+from arrowmq.broker.settings.kept import FIXED_KEYS, LIVE_STORE_KEYS
 from arrowmq.config import ConfigError, format_properties, parse_properties
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.store import StoreConfig, StoreError
+from arrowmq.store.config import apache_key
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import (
     BrokerStatsData,
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from arrowmq.broker.broker import Broker
 
 log = logging.getLogger(__name__)
+
+_STORE_KEYS = frozenset(apache_key(each.name) for each in fields(StoreConfig))
 
 
 class BrokerAdmin:
@@ -47,13 +52,18 @@ class BrokerAdmin:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"properties2String error: {fault}") from fault
         if not wanted:
             return None
+        in_force = self.broker.properties()
         closed = sorted(self.config.black_listed_keys & set(wanted))
         if closed:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"Can not update config in black list: {', '.join(closed)} cannot be changed at run time",
             )
-        fixed = sorted(FIXED_KEYS & set(wanted))
+        try:
+            refusals.check(refusals.BROKER_SETTINGS, wanted)
+        except ConfigError as fault:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"nothing was changed: {fault}") from fault
+        fixed = sorted(FIXED_KEYS & {key for key, text in wanted.items() if text.strip() != in_force.get(key)})
         if fixed:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -69,6 +79,10 @@ class BrokerAdmin:
         self.broker.config_changed(wanted)
         changed = " ".join(f"{key}={value}" for key, value in sorted(wanted.items()))
         log.info("settings changed %s by=%s", changed, call.connection.peer_text)
+        if ignored := sorted(set(self.config.ignored(_STORE_KEYS)) & set(wanted)):
+            log.warning("settings without effect here: %s", ", ".join(ignored))
+        if later := sorted((_STORE_KEYS - LIVE_STORE_KEYS) & set(wanted)):
+            log.info("settings that count from the next start on: %s", ", ".join(later))
         if self.config.broker_permission != permission:
             # NameServers look into a registration only if its version is a new one.
             self.broker.topics.version = next_version(self.broker.topics.version, self.broker.clock.now_ms())

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from arrowmq.broker.settings.refused import refuse
+from arrowmq import refusals
 from arrowmq.config import ConfigError
 from arrowmq.remoting.address import AddressError, advertised_host, parse_addresses
 
@@ -145,7 +145,7 @@ class BrokerConfig:
 
     def apply(self, properties: Mapping[str, str]) -> None:
         """Takes over all the given settings, or none of them if one is wrong."""
-        refuse(properties)
+        refusals.check(refusals.BROKER_SETTINGS, properties)
         parsed = {key: _parse(key, value) for key, value in properties.items() if key in _FIELDS}
         for key, value in parsed.items():
             setattr(self, _FIELDS[key].name, value)

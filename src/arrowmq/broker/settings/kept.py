@@ -16,7 +16,17 @@ log = logging.getLogger(__name__)
 
 # What the process was started as; another value would describe another broker.
 FIXED_KEYS = frozenset(
-    {"bindAddress", "brokerClusterName", "brokerId", "brokerName", "brokerRole", "listenPort", "storePathRootDir"}
+    {
+        "bindAddress",
+        "brokerClusterName",
+        "brokerId",
+        "brokerName",
+        "brokerRole",
+        "flushDiskType",  # accepted now and in force later, it would promise a safety that messages do not have yet
+        "listenPort",
+        "storePathCommitLog",
+        "storePathRootDir",
+    }
 )
 
 # Settings of the store that it looks at each time; its others count from the next start on.

@@ -6,6 +6,7 @@ import logging
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from arrowmq import refusals
 from arrowmq.broker import names
 from arrowmq.broker.apache_remarks import NOT_SET
 from arrowmq.broker.topics.table import MESSAGE_TYPE, WrongAttribute, parse_attribute_changes
@@ -106,6 +107,9 @@ class TopicAdmin:
                 ResponseCode.INVALID_PARAMETER,
                 f"topicFilterType={wanted.topic_filter_type} must be SINGLE_TAG or MULTI_TAG",
             )
+        for key, value in changes.items():
+            if (why := refusals.reason(refusals.TOPIC_ATTRIBUTES, key.removeprefix("+"), value)) is not None:
+                raise Refused(ResponseCode.SYSTEM_ERROR, why)
         if changes.get(f"+{MESSAGE_TYPE}") == "MIXED" and not self.config.enable_mixed_message_type:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from arrowmq import refusals
 from arrowmq.broker import names
 from arrowmq.broker.data_versions import next_version
 from arrowmq.broker.settings.config import INHERIT, BrokerConfig
@@ -57,7 +58,10 @@ class Topics:
         if stored is None:
             return
         for topic, entry in stored.get("topicConfigTable", {}).items():
-            self.table[topic] = msgspec.convert({**entry, "topicName": topic}, TopicConfig, strict=False)
+            self.table[topic] = found = msgspec.convert({**entry, "topicName": topic}, TopicConfig, strict=False)
+            for key, value in (found.attributes or {}).items():
+                if (why := refusals.reason(refusals.TOPIC_ATTRIBUTES, key, value)) is not None:
+                    log.warning("topic[%s] of another broker's making has an attribute without effect: %s", topic, why)
         if "dataVersion" in stored:
             self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
         default = self.table.get(names.AUTO_CREATE_TOPIC)
