@@ -36,7 +36,7 @@ from arrowmq.store.positions import Appended, Confirmed, Flushed
 from arrowmq.store.queues.consumequeue import ConsumeQueue
 from arrowmq.store.queues.table import Queues
 from arrowmq.store.read.cold import ColdReader
-from arrowmq.store.read.reader import Reader, store_timestamp_of
+from arrowmq.store.read.reader import QueueReader, Reader, store_timestamp_of
 from arrowmq.store.recovery import Recovery
 from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
 from arrowmq.store.retention import Retention
@@ -400,6 +400,23 @@ class MessageStore:
     ) -> Got:
         return self._reader.get(topic, queue_id, offset, max_count, max_bytes, matches)
 
+    def get_if_hot(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int = 128 << 20,
+        matches: EntryFilter | None = None,
+    ) -> Got | None:
+        """`get`, or None if that would wait for the disk: then `get_cold` does."""
+        return self._reader.get_if_hot(topic, queue_id, offset, max_count, max_bytes, matches)
+
+    @property
+    def records(self) -> QueueReader:
+        """What native readers read with."""
+        return self._reader.records
+
     def queue(self, topic: str, queue_id: int) -> QueueTail:
         """The end of a queue, on which a reader sets `watched` to be told of messages."""
         return self.consume_queues.get(topic, queue_id).tail
@@ -511,11 +528,7 @@ class MessageStore:
 
     def is_cold(self, physical_offset: int, size: int) -> bool:
         """Whether reading these bytes would wait for the disk."""
-        return self._cold.is_cold(physical_offset, size)
-
-    def has_cold_entry(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether even finding out where this message lies would wait for the disk."""
-        return self._cold.has_cold_entry(topic, queue_id, offset)
+        return not self._reader.records.is_in_memory(physical_offset, size)
 
     async def get_cold(
         self,

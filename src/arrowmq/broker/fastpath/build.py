@@ -24,8 +24,6 @@ from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
 from arrowmq.store import MessageStore, PutStatus
-from arrowmq.store.read.cold import HOT_BYTES
-from arrowmq.store.read.reader import physical_memory_bytes
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import HeaderError
@@ -186,22 +184,15 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
     if broker.path.sync_flush or config.slave_read_enable or config.reject_pull_consumer_enable:
         return None
     service = next(service for service in broker.services if isinstance(service, PullService))
-    limits = store.config
     fast_pull = FastPull(
+        store.records,
         store.commit_log.tail,
-        store.commit_log,
         answer_pieces(RequestCode.PULL_MESSAGE, {"suggestWhichBrokerId": "0"}, _PULL_FIGURES, remark="FOUND"),
         admit=admission(broker, service),
         rests_on=(broker.topics, broker.groups, broker.clients, config),
         commit=broker.offsets.commit,
         commits_of=broker.offsets.commits_of,
         resets=broker.offsets.resets,
-        scan_bytes=limits.max_filter_message_size,
-        memory_bytes=physical_memory_bytes() * limits.access_message_in_memory_max_ratio // 100,
-        in_memory=(limits.max_transfer_bytes_on_message_in_memory, limits.max_transfer_count_on_message_in_memory),
-        on_disk=(limits.max_transfer_bytes_on_message_in_disk, limits.max_transfer_count_on_message_in_disk),
-        checked_from=store.checked_from,
-        hot_bytes=HOT_BYTES,
     )
     broker.stats.sources.append(lambda: hand_in_pulls(broker, fast_pull))
     broker.offsets.sources.append(fast_pull.take_commits)

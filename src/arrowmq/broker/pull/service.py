@@ -38,7 +38,6 @@ from arrowmq.wire.headers import PullMessage
 MAX_BYTES = 128 * 1024 * 1024
 MIN_BYTES = 100
 MASTER_ID = 0
-COLD_PROBE_BYTES = 64 * 1024  # what one answer from the disk carries at most
 
 CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -169,18 +168,13 @@ class PullService:
         """Reads now if that needs no disk, else in the store's thread; `then(pull, got)` answers or waits."""
         request = pull.request
         arguments = (request.topic, request.queue_id, offset, request.max_msg_nums, pull.max_bytes, pull.matches)
-        if not self._is_cold(request, offset):
-            return then(pull, self.store.get(*arguments))
+        got = self.store.get_if_hot(*arguments)
+        if got is not None:
+            return then(pull, got)
         task = asyncio.ensure_future(self._read_cold(pull, arguments, then))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return LATER
-
-    def _is_cold(self, request: PullMessage, offset: int) -> bool:
-        if self.store.has_cold_entry(request.topic, request.queue_id, offset):
-            return True
-        entries = self.store.entries(request.topic, request.queue_id, offset, 1)
-        return bool(entries) and self.store.is_cold(entries[0].physical_offset, COLD_PROBE_BYTES)
 
     async def _read_cold(self, pull: Pull, arguments: Any, then: Any) -> None:
         try:
