@@ -19,6 +19,7 @@ from arrowmq import native
 from arrowmq.filter import TagFilter
 from arrowmq.store import MessageStore
 from arrowmq.store.append._tail_plain import ENTRY
+from arrowmq.store.positions import Marks
 from arrowmq.store.read import _reader_plain
 from arrowmq.store.read._reader_plain import COLD, FOUND, NOTHING, ODD, Limits
 from arrowmq.store.read.reader import Cursor, QueueReader, Reader
@@ -29,12 +30,19 @@ PAGE = 4096
 WIDE = Limits(scan_bytes=16_000, memory_bytes=1 << 40, in_memory=(1 << 18, 32), on_disk=(1 << 16, 8))
 
 
-def readers(store: MessageStore, limits: Limits) -> list[Any]:
+def confirmed_at(store: MessageStore, end: int) -> Marks:
+    marks = Marks(store.commit_log.tail)
+    marks.needs_flush, marks.flushed_end = True, end
+    return marks
+
+
+def readers(store: MessageStore, limits: Limits, marks: Marks | None = None) -> list[Any]:
     """The reference, and the native reader where the store is native."""
-    made = [(_reader_plain.QueueReader(store.commit_log, limits), _reader_plain.Cursor)]
+    marks = marks or store.positions
+    made = [(_reader_plain.QueueReader(store.commit_log, limits, marks), _reader_plain.Cursor)]
     if not native.WANTS_TWINS and native.is_native(native.load("arrowmq.store.append._tail")):
         module: Any = importlib.import_module("arrowmq.store.read._reader_native")
-        made.append((module.QueueReader(store.commit_log, limits), module.Cursor))
+        made.append((module.QueueReader(store.commit_log, limits, marks), module.Cursor))
     return made
 
 
@@ -97,13 +105,14 @@ def test_both_readers_find_what_the_long_way_finds(data: st.DataObject) -> None:
         checked_from, confirmed = data.draw(st.sampled_from(ends)), data.draw(st.sampled_from(ends[1:]))
         cold_pages = data.draw(st.sets(st.integers(0, 4), max_size=2))
         limits = data.draw(limits_of_an_answer())
-        both = readers(store, limits)
+        marks = confirmed_at(store, confirmed)
+        both = readers(store, limits, marks)
         for reader, _ in both:
             reader.checked_from = checked_from
             reader.residency = lambda view, at, size: cold_pages.isdisjoint(
                 range(at // PAGE, (at + size - 1) // PAGE + 1)
             )
-        long_way = Reader(store.commit_log, store.consume_queues, config, lambda: confirmed)
+        long_way = Reader(store.commit_log, store.consume_queues, config, marks)
         long_way.limits, long_way.records = limits, both[0][0]
         queue = store.consume_queues.get("orders", 0)
         cursors = [make(queue) for _, make in both]
@@ -112,7 +121,7 @@ def test_both_readers_find_what_the_long_way_finds(data: st.DataObject) -> None:
             wanted = data.draw(st.sampled_from([None, ("a",), ("a", "c"), ("none",)]))
             codes = None if wanted is None else frozenset(java_hash(tag) for tag in wanted)
             asked = (offset, data.draw(st.integers(1, 40)), data.draw(st.sampled_from([100, 1000, 1 << 27])), codes)
-            found = [reader.find(cursor, *asked, confirmed) for (reader, _), cursor in zip(both, cursors, strict=True)]
+            found = [reader.find(cursor, *asked) for (reader, _), cursor in zip(both, cursors, strict=True)]
             assert len(set(found)) == 1, found
             event(f"outcome {found[0].outcome}")
             if found[0].outcome != FOUND:
@@ -132,16 +141,15 @@ def test_each_outcome_is_told_apart(tmp_path: Path) -> None:
     queue = store.consume_queues.get("orders", 0)
     for reader, cursor_of in readers(store, WIDE):
         cursor = cursor_of(queue)
-        found = reader.find(cursor, 3, 5, 1 << 20, None, store.appended)
+        found = reader.find(cursor, 3, 5, 1 << 20, None)
         assert (FOUND, 0, 30, 8) == found[:4]
         assert 5 == len(found.starts)
-        assert NOTHING == reader.find(cursor, 30, 5, 1 << 20, None, store.appended).outcome
-        assert NOTHING == reader.find(cursor, 3, 5, 1 << 20, frozenset({1}), store.appended).outcome
-        assert NOTHING == reader.find(cursor, 3, 5, 1 << 20, None, found.starts[0]).outcome
-        assert ODD == reader.find(cursor, 3, 5, 1 << 20, frozenset(range(65)), store.appended).outcome
+        assert NOTHING == reader.find(cursor, 30, 5, 1 << 20, None).outcome
+        assert NOTHING == reader.find(cursor, 3, 5, 1 << 20, frozenset({1})).outcome
+        assert ODD == reader.find(cursor, 3, 5, 1 << 20, frozenset(range(65))).outcome
         reader.residency = lambda view, position, size: False
         reader.checked_from = store.appended
-        assert COLD == reader.find(cursor_of(queue), 3, 5, 1 << 20, None, store.appended).outcome
+        assert COLD == reader.find(cursor_of(queue), 3, 5, 1 << 20, None).outcome
         assert not reader.is_in_memory(found.starts[0], 100)
         reader.checked_from = 0
         assert reader.is_in_memory(found.starts[0], 100)
@@ -153,13 +161,18 @@ def test_no_record_behind_the_confirmed_end_is_found(tmp_path: Path, max_count: 
     store = opened(tmp_path)
     ends = [store.put(message(b"x" * (number * 7 % 50), queue_id=number % 2)).end for number in range(60)]
     queue = store.consume_queues.get("orders", 0)
-    for reader, cursor_of in readers(store, WIDE):
+    marks = confirmed_at(store, 0)
+    for reader, cursor_of in readers(store, WIDE, marks):
         cursor = cursor_of(queue)
         for number, end in enumerate(ends):
             for confirmed in (end - 1, end):
                 readable = number // 2 + (1 if confirmed == end or number % 2 else 0)
-                found = reader.find(cursor, max(0, readable - 1), max_count, 1 << 20, None, confirmed)
-                assert (readable if readable else 0) == found.max_offset
+                marks.flushed_end = confirmed
+                assert NOTHING == reader.find(cursor, readable, max_count, 1 << 20, None).outcome
+                if not readable:
+                    continue
+                found = reader.find(cursor, readable - 1, max_count, 1 << 20, None)
+                assert (FOUND, readable) == (found.outcome, found.max_offset)
                 assert all(start + size <= confirmed for start, size in zip(found.starts, found.sizes, strict=True))
     store.close()
 
@@ -176,14 +189,14 @@ def test_a_remembered_cursor_keeps_no_file_that_retention_deleted(tmp_path: Path
     queue = store.consume_queues.get("orders", 0)
     cursor = Cursor(queue)
     reader: QueueReader = store.records
-    first = reader.find(cursor, 0, 8, 1 << 20, None, store.appended)
+    first = reader.find(cursor, 0, 8, 1 << 20, None)
     assert FOUND == first.outcome
     assert any(name.endswith("commitlog/" + "0" * 20) for name in mapped_files(tmp_path))
     assert store.retention.run_once() > 0
     gc.collect()
     assert [] == [name for name in mapped_files(tmp_path) if "deleted" in name]
-    assert FOUND != reader.find(cursor, 0, 8, 1 << 20, None, store.appended).outcome
-    later = reader.find(cursor, store.min_offset("orders", 0), 8, 1 << 20, None, store.appended)
+    assert FOUND != reader.find(cursor, 0, 8, 1 << 20, None).outcome
+    later = reader.find(cursor, store.min_offset("orders", 0), 8, 1 << 20, None)
     assert FOUND == later.outcome
     with pytest.raises(ValueError, match="one file"):
         reader.copy(first)
@@ -196,9 +209,9 @@ def test_a_queue_that_is_unmapped_under_a_cursor_is_mapped_again(tmp_path: Path)
         store.put(message(b"%d" % number * 100))
     queue = store.consume_queues.get("orders", 0)
     cursor = Cursor(queue)
-    before = store.records.find(cursor, 3, 5, 1 << 20, None, store.appended)
+    before = store.records.find(cursor, 3, 5, 1 << 20, None)
     queue.let_go()
     gc.collect()
     assert not any("consumequeue" in name for name in mapped_files(tmp_path))
-    assert before == store.records.find(cursor, 3, 5, 1 << 20, None, store.appended)
+    assert before == store.records.find(cursor, 3, 5, 1 << 20, None)
     store.close()

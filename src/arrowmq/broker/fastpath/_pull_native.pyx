@@ -17,7 +17,6 @@ from arrowmq.broker.fastpath._request_native cimport (
     PULL, Request, Scratch, Text, code_of, new_scratch, read_request, text_to_int
 )
 from arrowmq.remoting._intake_native cimport ShortWay
-from arrowmq.store.append._tail_native cimport LogTail
 from arrowmq.store.read._reader_native cimport FOUND, MAX_CODES, MAX_RECORDS, Cursor, Found, QueueReader, Wanted
 from arrowmq.wire._bytes cimport put32
 from arrowmq.wire.frames._out_native cimport Out
@@ -27,11 +26,13 @@ cdef enum:
     LAST_FIELD = 18
     # figures of an answer, in the order of `fastpath._PULL_FIGURES`
     FIGURE_OPAQUE = 0
-    FIGURE_NEXT = 1
-    FIGURE_MIN = 2
-    FIGURE_MAX = 3
-    FIGURE_TOPIC_FLAG = 4
-    FIGURE_GROUP_FLAG = 5
+    FIGURE_BROKER = 1
+    FIGURE_NEXT = 2
+    FIGURE_MIN = 3
+    FIGURE_MAX = 4
+    FIGURE_TOPIC_FLAG = 5
+    FIGURE_GROUP_FLAG = 6
+    FIGURES = 7
 
 
 cdef list FIELD_NAMES = [
@@ -56,6 +57,8 @@ cdef class Grant:
     cdef int32_t codes[MAX_CODES]
     cdef int64_t topic_flag
     cdef int64_t group_flag
+    cdef int64_t broker_id           # where the group reads on while it keeps up
+    cdef int64_t slow_broker_id      # and when it reads what lies far back
     cdef dict pulled
     cdef dict committed              # what the group committed, once it has
     cdef object queue_key
@@ -68,7 +71,6 @@ cdef class Grant:
 cdef class FastPull(ShortWay):
     """Called with a connection and its bytes; see the module."""
     cdef QueueReader reader
-    cdef LogTail log
     cdef list json_pieces
     cdef list json_order
     cdef bytes binary_start
@@ -93,10 +95,9 @@ cdef class FastPull(ShortWay):
         free(self.scratch.data)
 
     def __init__(
-        self, QueueReader reader, LogTail log, answers, *, admit, rests_on, commit, commits_of, dict resets
+        self, QueueReader reader, answers, *, admit, rests_on, commit, commits_of, dict resets
     ):
         self.reader = reader
-        self.log = log
         self.json_pieces, self.json_order, self.binary_start = answers
         self.admit = admit
         self.topics, self.groups, self.clients, self.config = rests_on
@@ -163,7 +164,6 @@ cdef class FastPull(ShortWay):
             return False
         wanted.codes = grant.codes if grant.has_codes else NULL
         wanted.code_count = grant.code_count
-        wanted.confirmed = self.log.start + self.log.position
         if self.reader.find_records(grant.cursor, &wanted, &found) != FOUND:
             return False
         self.write(request, grant, &found, out)
@@ -235,7 +235,8 @@ cdef class FastPull(ShortWay):
         cdef Grant grant = Grant.__new__(Grant)
         grant.topics_version, grant.groups_version = self.topics.version, self.groups.version
         grant.client_changes, grant.permission = self.clients.changes, self.config.broker_permission
-        (grant.group, grant.topic, grant.queue_id, queue, codes, grant.topic_flag, grant.group_flag, grant.pulled) = admitted
+        (grant.group, grant.topic, grant.queue_id, queue, codes, grant.topic_flag, grant.group_flag, grant.pulled, brokers) = admitted
+        grant.broker_id, grant.slow_broker_id = brokers
         grant.queue_key = grant.queue_id
         grant.cursor = Cursor(queue)
         grant.has_codes = codes is not None
@@ -267,18 +268,19 @@ cdef class FastPull(ShortWay):
     cdef void write_json(self, Request* request, Grant grant, Found* found, Out out) noexcept:
         cdef Py_ssize_t index
         cdef int figure
-        cdef int64_t figures[6]
+        cdef int64_t figures[FIGURES]
         figures[FIGURE_OPAQUE] = request.opaque
+        figures[FIGURE_BROKER] = grant.slow_broker_id if found.suggests_slave else grant.broker_id
         figures[FIGURE_NEXT] = found.next_offset
         figures[FIGURE_MIN] = found.min_offset
         figures[FIGURE_MAX] = found.max_offset
         figures[FIGURE_TOPIC_FLAG] = grant.topic_flag
         figures[FIGURE_GROUP_FLAG] = grant.group_flag
-        for index in range(6):
+        for index in range(FIGURES):
             out.put_bytes(<bytes>self.json_pieces[index])
             figure = self.json_order[index]
             out.put_decimal(figures[figure])
-        out.put_bytes(<bytes>self.json_pieces[6])
+        out.put_bytes(<bytes>self.json_pieces[FIGURES])
 
     cdef void write_binary(self, Request* request, Grant grant, Found* found, Out out) noexcept:
         cdef Py_ssize_t ext
@@ -289,7 +291,7 @@ cdef class FastPull(ShortWay):
         out.put(b"FOUND", 5)
         ext = out.size
         out.size += 4
-        out.put_number_entry(b"suggestWhichBrokerId", 20, 0)
+        out.put_number_entry(b"suggestWhichBrokerId", 20, grant.slow_broker_id if found.suggests_slave else grant.broker_id)
         out.put_number_entry(b"nextBeginOffset", 15, found.next_offset)
         out.put_number_entry(b"minOffset", 9, found.min_offset)
         out.put_number_entry(b"maxOffset", 9, found.max_offset)

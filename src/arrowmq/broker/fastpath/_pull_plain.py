@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Admitted = tuple[str, str, int, Any, frozenset[int] | None, int, int, dict[int, int]]
+Admitted = tuple[str, str, int, Any, frozenset[int] | None, int, int, dict[int, int], tuple[int, int]]
 
 
 class FastPull:
     def __init__(
         self,
         reader: Any,
-        log: Any,
         answers: tuple[list[bytes], list[int], bytes],
         *,
         admit: Callable[[dict[str, str], Any], Admitted | None],

@@ -202,23 +202,16 @@ class PullService:
             self._again(pull, waiting, is_over)
 
         deadline_ms = self.clock.now_ms() + max(0, wait_ms)
-        self.longpoll.hold(
-            Waiting(pull.call, request.topic, request.queue_id, offset, deadline_ms, pull.matches, again)
-        )
-        if self.store.queue(request.topic, request.queue_id).next_offset > offset:
-            self._wake_when_flushed(request.topic, request.queue_id)
+        self._suspend(Waiting(pull.call, request.topic, request.queue_id, offset, deadline_ms, pull.matches, again))
 
-    def _wake_when_flushed(self, topic: str, queue_id: int) -> None:
-        """Under SYNC_FLUSH a message may lie in the queue that readers do not see yet: it woke those who waited for it
-        then, and whoever came in the meantime must be woken when it is on disk."""
-
-        async def wait() -> None:
-            await self.store.flushed(self.store.appended)
-            self.longpoll.poke(topic, queue_id)
-
-        task = asyncio.ensure_future(wait())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _suspend(self, waiting: Waiting) -> None:
+        """A message that readers do not see yet may lie in the queue: it wakes those who wait for it now, and whoever
+        comes in the meantime must look again when it is confirmed. If that takes too long, the look is in vain and the
+        pull comes back here."""
+        self.longpoll.hold(waiting)
+        topic, queue_id, positions = waiting.topic, waiting.queue_id, self.store.positions
+        if self.store.queue(topic, queue_id).next_offset > waiting.offset:
+            positions.when(positions.appended, positions.promised, lambda missed: self.longpoll.poke(topic, queue_id))
 
     def _again(self, pull: Pull, waiting: Waiting, is_over: bool) -> None:
         """A waiting pull was woken, or its time is over."""
@@ -237,7 +230,7 @@ class PullService:
                 if got.next_offset < got.max_offset:
                     return self._read(pull, got.next_offset, woken)
             if may_wait and got.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_OVERFLOW_ONE):
-                self.longpoll.hold(waiting)
+                self._suspend(waiting)
                 return LATER
             return self._answer(pull, got)
 
@@ -264,7 +257,7 @@ class PullService:
         request = pull.request
         self.offsets.pulled(request.consumer_group, request.topic, request.queue_id, got.next_offset)
         header = {
-            "suggestWhichBrokerId": str(self._suggested_broker(pull, got)),
+            "suggestWhichBrokerId": str(self.suggested_brokers(pull.group)[got.suggests_slave]),
             "nextBeginOffset": str(got.next_offset),
             "minOffset": str(got.min_offset),
             "maxOffset": str(got.max_offset),
@@ -278,7 +271,8 @@ class PullService:
         self.stats.get(request.consumer_group, request.topic, request.queue_id, got.count, got.total_bytes)
         return Answer(code, header, got.pieces, got.status.name, on_sent=got.release)
 
-    def _suggested_broker(self, pull: Pull, got: Got) -> int:
+    def suggested_brokers(self, group: SubscriptionGroupConfig) -> tuple[int, int]:
+        """Where a group reads on: while it keeps up, and when it reads what lies far back."""
         if not self.config.slave_read_enable:
-            return MASTER_ID
-        return pull.group.which_broker_when_consume_slowly if got.suggests_slave else pull.group.broker_id
+            return MASTER_ID, MASTER_ID
+        return group.broker_id, group.which_broker_when_consume_slowly

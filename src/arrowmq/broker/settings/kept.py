@@ -32,6 +32,7 @@ LIVE_STORE_KEYS = frozenset(
         "diskSpaceWarningLevelRatio",
         "fileReservedTime",
         "maxMessageSize",
+        "syncFlushTimeout",
     }
 )
 

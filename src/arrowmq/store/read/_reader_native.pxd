@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from arrowmq.store._positions_native cimport Marks
 from arrowmq.store.append._tail_native cimport LogTail, QueueTail
 from arrowmq.store.log._pin_native cimport Pin
 
@@ -21,7 +22,6 @@ cdef struct Wanted:
     int64_t max_bytes
     const int32_t* codes     # of the tags that are wanted; NULL: every message
     int code_count
-    int64_t confirmed        # records end here at the latest
 
 
 cdef struct Found:
@@ -69,6 +69,7 @@ cdef class Cursor:
 
 cdef class QueueReader:
     cdef LogTail tail
+    cdef Marks positions
     cdef object commit_log
     cdef readonly object limits
     cdef int64_t scan_bytes
@@ -86,7 +87,7 @@ cdef class QueueReader:
     cdef int find_records(self, Cursor cursor, const Wanted* wanted, Found* found) except -1
     # The records just found, one behind the other; `target` has room for `found.total_bytes`. Nothing may run between.
     cdef uint8_t* copy_records(self, const Found* found, uint8_t* target) noexcept
-    cdef int scan(self, Cursor cursor, const Wanted* wanted, int64_t limit, Found* found) except -1
+    cdef int scan(self, Cursor cursor, const Wanted* wanted, int64_t limit, int64_t confirmed, Found* found) except -1
     cdef int look(self, Found* found) except -1
     cdef bint entries_are_hot(self, Cursor cursor, int64_t position, int64_t size) except -1
     cdef bint log_is_hot(self, int64_t first, int64_t last) except -1

@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from arrowmq.store._positions_native cimport Marks
 from arrowmq.store.append._tail_native cimport LogTail, QueueTail
 from arrowmq.store.log._pin_native cimport Pin
 from arrowmq.store.log._walk_native cimport CHECK_BODY_CRC, CHECK_RECORD_CRC, Parts, check
@@ -147,22 +148,23 @@ cdef inline bint is_confirmed(QueueTail tail, int64_t offset, int64_t confirmed)
 
 
 cdef class QueueReader:
-    def __init__(self, commit_log, limits):
+    def __init__(self, commit_log, limits, Marks positions not None):
         self.commit_log = commit_log
         self.tail = commit_log.tail
+        self.positions = positions
         self.limits = limits
         self.scan_bytes, self.memory_bytes, in_memory, on_disk = limits
         self.memory_most_bytes, self.memory_most_count = in_memory
         self.disk_most_bytes, self.disk_most_count = on_disk
         self.window = LogWindow(commit_log)
 
-    def find(self, Cursor cursor, int64_t offset, int64_t max_count, int64_t max_bytes, codes, int64_t confirmed):
-        """The records for an answer, of messages with one of these tag codes, that end at `confirmed` at the latest."""
+    def find(self, Cursor cursor not None, int64_t offset, int64_t max_count, int64_t max_bytes, codes):
+        """The confirmed records for an answer, of messages with one of these tag codes."""
         cdef Wanted wanted
         cdef Found found
         cdef int32_t numbers[MAX_CODES]
         cdef int outcome, index
-        wanted.offset, wanted.max_count, wanted.max_bytes, wanted.confirmed = offset, max_count, max_bytes, confirmed
+        wanted.offset, wanted.max_count, wanted.max_bytes = offset, max_count, max_bytes
         wanted.codes = NULL
         wanted.code_count = 0
         if codes is not None:
@@ -184,8 +186,9 @@ cdef class QueueReader:
         cdef int64_t begin = self.commit_log.min_offset
         cdef int64_t position = wanted.offset * ENTRY_BYTES
         cdef int64_t limit = max((self.scan_bytes + ENTRY_BYTES - 1) // ENTRY_BYTES, wanted.max_count)
+        cdef int64_t confirmed = self.positions.confirmed()
         cdef int outcome
-        found.max_offset = cursor.readable_max(wanted.confirmed)
+        found.max_offset = cursor.readable_max(confirmed)
         if wanted.offset < 0 or wanted.offset >= found.max_offset:
             return NOTHING
         if wanted.code_count > MAX_CODES or not cursor.open(position):
@@ -205,12 +208,12 @@ cdef class QueueReader:
         found.min_offset = min(cursor.min_offset, found.max_offset)
         if wanted.offset < found.min_offset:
             return NOTHING
-        outcome = self.scan(cursor, wanted, limit, found)
+        outcome = self.scan(cursor, wanted, limit, confirmed, found)
         if outcome != FOUND:
             return outcome
         return self.look(found)
 
-    cdef int scan(self, Cursor cursor, const Wanted* wanted, int64_t limit, Found* found) except -1:
+    cdef int scan(self, Cursor cursor, const Wanted* wanted, int64_t limit, int64_t confirmed, Found* found) except -1:
         """Choose records by their entries alone, with the limits of an answer."""
         cdef int64_t end = self.tail.start + self.tail.position
         cdef int64_t previous = cursor.min_of, last_scanned = end
@@ -229,7 +232,7 @@ cdef class QueueReader:
             code = get32(entry + 16)
             entry += ENTRY_BYTES
             # Entries are in the log's order; one that goes back points into a record.
-            if physical < previous or size < SMALLEST_RECORD or size == FILLER_SIZE or physical > wanted.confirmed - size:
+            if physical < previous or size < SMALLEST_RECORD or size == FILLER_SIZE or physical > confirmed - size:
                 return ODD
             if found.count:
                 if found.count + 1 > wanted.max_count or found.total_bytes + size > wanted.max_bytes:

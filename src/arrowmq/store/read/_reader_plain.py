@@ -27,6 +27,7 @@ from arrowmq.store.append._tail_plain import ENTRY
 from arrowmq.store.log.walk import CHECK_BODY_CRC, CHECK_RECORD_CRC, check_record
 
 if TYPE_CHECKING:
+    from arrowmq.store._positions_plain import Marks
     from arrowmq.store.log.commitlog import CommitLog
     from arrowmq.store.log.segment import Pin
     from arrowmq.store.queues.consumequeue import ConsumeQueue
@@ -97,23 +98,16 @@ class Cursor:
 
 
 class QueueReader:
-    def __init__(self, commit_log: CommitLog, limits: Limits) -> None:
+    def __init__(self, commit_log: CommitLog, limits: Limits, positions: Marks) -> None:
         self._log = commit_log
+        self._positions = positions
         self.limits = limits
         self.checked_from = 0  # records from here on were checked at opening, or written since
         self.residency: Residency | None = None  # instead of asking the kernel
 
-    def find(
-        self,
-        cursor: Cursor,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        codes: Collection[int] | None,
-        confirmed: int,
-    ) -> Found:
-        """The records for an answer, of messages with one of these tag codes, that end at `confirmed` at the latest."""
-        queue = cursor.queue
+    def find(self, cursor: Cursor, offset: int, max_count: int, max_bytes: int, codes: Collection[int] | None) -> Found:
+        """The confirmed records for an answer, of messages with one of these tag codes."""
+        queue, confirmed = cursor.queue, self._positions.confirmed_end
         largest = queue.confirmed_max(confirmed)
         if not 0 <= offset < largest:
             return Found(NOTHING)

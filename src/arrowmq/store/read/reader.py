@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from arrowmq import native
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.log.walk import CHECK_BODY_CRC, CHECK_RECORD_CRC, check_record
+from arrowmq.store.positions import Marks
 from arrowmq.store.queues.consumequeue import ENTRY_BYTES, ConsumeQueue
 from arrowmq.store.queues.table import Queues
 from arrowmq.store.read._reader_plain import COLD, FOUND, Found, Limits
@@ -59,12 +59,12 @@ def limits_of(config: StoreConfig) -> Limits:
 class Reader:
     """Answers reads from the queues and the mapped log."""
 
-    def __init__(self, log: CommitLog, queues: Queues, config: StoreConfig, confirmed: Callable[[], int]) -> None:
+    def __init__(self, log: CommitLog, queues: Queues, config: StoreConfig, positions: Marks) -> None:
         self._log = log
         self._queues = queues
-        self._confirmed = confirmed
+        self._positions = positions
         self.limits = limits_of(config)
-        self.records = QueueReader(log, self.limits)
+        self.records = QueueReader(log, self.limits, positions)
         self.damaged_records = 0
         self._checks = CHECK_BODY_CRC
         if config.enabled_append_prop_crc or config.force_verify_prop_crc:
@@ -81,7 +81,7 @@ class Reader:
 
     def bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
         """Min and max offset as readers may see them."""
-        largest = queue.confirmed_max(self._confirmed())
+        largest = queue.confirmed_max(self._positions.confirmed_end)
         return min(queue.min_offset(self._log.min_offset), largest), largest
 
     def get_if_hot(
@@ -93,7 +93,7 @@ class Reader:
             return Got(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         codes = None if matches is None else matches.codes or None
         bounded = min(max(max_bytes, MIN_PULL_BYTES), MAX_PULL_BYTES)
-        found = self.records.find(Cursor(queue), offset, max_count, bounded, codes, self._confirmed())
+        found = self.records.find(Cursor(queue), offset, max_count, bounded, codes)
         if found.outcome == COLD:
             return None
         if found.outcome == FOUND and (matches is None or not matches.needs_record):
