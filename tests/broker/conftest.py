@@ -14,6 +14,7 @@ from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.clock import VirtualClock
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.server import RemotingServer
+from arrowmq.store.disk import Disk
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command
@@ -120,15 +121,18 @@ class Client:
 class Node:
     """The broker under test, listening; `restart` stops it in good order and opens its directory again."""
 
-    def __init__(self, root: Path, settings: dict[str, str], *, short: bool = False) -> None:
+    def __init__(self, root: Path, settings: dict[str, str], *, short: bool = False, disk: Disk | None = None) -> None:
         self.root = root
+        self.disk = disk
         self.settings = settings
         self.short = short  # whether requests may go the short ways, as they do at a server's port
         self.clock = VirtualClock(START_MS)
         self.clients: list[Client] = []
 
     async def start(self) -> None:
-        self.broker = Broker(BrokerConfig.from_properties({**SMALL_FILES, **self.settings}), self.root, self.clock)
+        self.broker = Broker(
+            BrokerConfig.from_properties({**SMALL_FILES, **self.settings}), self.root, self.clock, self.disk
+        )
         self.broker.open()
         self.server = RemotingServer(self.broker.handlers)
         port = await self.server.start("127.0.0.1", 0)
@@ -180,8 +184,8 @@ async def make_node(tmp_path: Path) -> AsyncIterator[NodeMaker]:
     """Starts brokers with the given settings, each in a directory of its own."""
     nodes: list[Node] = []
 
-    async def make(*, short: bool = False, **settings: str) -> Node:
-        node = Node(tmp_path / f"broker-{len(nodes)}", settings, short=short)
+    async def make(*, short: bool = False, disk: Disk | None = None, **settings: str) -> Node:
+        node = Node(tmp_path / f"broker-{len(nodes)}", settings, short=short, disk=disk)
         await node.start()
         nodes.append(node)
         return node

@@ -14,7 +14,7 @@ from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.clock import SystemClock, VirtualClock
 from arrowmq.remoting.server import RemotingServer
-from arrowmq.store.read.cold import is_resident
+from arrowmq.store.read.reader import is_resident
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 from arrowmq.store.disk import Disk
@@ -31,3 +32,22 @@ class FullDisk(Disk):
     def fill(self, path: Path, offset: int, length: int) -> None:
         self._take(path, length)
         super().fill(path, offset, length)
+
+
+class HangingDisk(Disk):
+    """A disk whose fsync of the log takes as long as a test wants it to."""
+
+    def __init__(self) -> None:
+        self._may_force = threading.Event()
+        self._may_force.set()
+
+    def hang(self) -> None:
+        self._may_force.clear()
+
+    def go_on(self) -> None:
+        self._may_force.set()
+
+    def force(self, path: Path) -> None:
+        if path.parent.name == "commitlog":
+            self._may_force.wait()
+        super().force(path)

@@ -21,7 +21,7 @@ from arrowmq.store.log.commitlog import CommitLog
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from writing import SMALL, numbered, opened
+from writing import SMALL, is_flushed, numbered, opened
 from dataclasses import replace
 
 async def main():
@@ -35,7 +35,7 @@ async def main():
             put = store.put(numbered(number, queues=1))
         assert put.is_ok, put
         if sys.argv[2] == "SYNC_FLUSH":
-            assert await store.flushed(put.end)
+            assert await is_flushed(store, put.end)
         print(number, flush=True)
 
 asyncio.run(main())

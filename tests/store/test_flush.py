@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from writing import SMALL, message, opened
+from writing import SMALL, is_flushed, message, opened
 
 from arrowmq.store import GetStatus, MessageStore
 from arrowmq.store.disk import Disk
@@ -42,10 +42,10 @@ async def test_many_waiters_share_one_force(tmp_path: Path) -> None:
     store.start(asyncio.get_running_loop())
     disk.may_force.clear()
     first = store.put(message(b"first"))
-    waiting = [asyncio.ensure_future(store.flushed(first.end))]
+    waiting = [asyncio.ensure_future(is_flushed(store, first.end))]
     before = disk.forced
     puts = [store.put(message(b"%d" % number)) for number in range(100)]
-    waiting += [asyncio.ensure_future(store.flushed(put.end)) for put in puts]
+    waiting += [asyncio.ensure_future(is_flushed(store, put.end)) for put in puts]
     await asyncio.sleep(0)
     assert not any(waiter.done() for waiter in waiting)
     disk.may_force.set()
@@ -70,7 +70,7 @@ async def test_under_sync_flush_readers_and_listeners_wait_for_the_disk(tmp_path
     assert [] == store.query("orders", "k", 9, 0, 1 << 62)
     assert [] == heard
     disk.may_force.set()
-    assert await store.flushed(put.end)
+    assert await is_flushed(store, put.end)
     assert 1 == store.get("orders", 0, 0, 32).count
     assert 1 == len(store.query("orders", "k", 9, 0, 1 << 62))
     assert [1] == heard
@@ -83,12 +83,12 @@ async def test_a_disk_that_refuses_is_a_timeout_for_the_sender_and_stops_puts(tm
     store.start(asyncio.get_running_loop())
     disk.refuses = True
     put = store.put(message())
-    assert not await store.flushed(put.end)
+    assert not await is_flushed(store, put.end)
     assert "forcing to disk failed" in (store.why_not_writable() or "")
     disk.refuses = False
     while store.why_not_writable():
-        await store.flushed(put.end)
-    assert await store.flushed(put.end)
+        await is_flushed(store, put.end)
+    assert await is_flushed(store, put.end)
     store.close()
 
 

@@ -143,26 +143,27 @@ def test_places_stay_right_whatever_comes_and_goes(seed: int) -> None:
         assert sorted(each.mapped_place for each in held) == list(range(len(held)))
 
 
-def test_an_entry_that_is_not_in_memory_is_found_out_without_touching_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_is_not_in_memory_is_found_out_without_touching_it(tmp_path: Path) -> None:
     store = opened(tmp_path, StoreConfig(mapped_file_size_commit_log=1 << 20, max_hash_slot_num=50, max_index_num=2000))
     for number in range(500):
         assert store.put(message(b"%d" % number)).is_ok
-    assert not store.has_cold_entry("orders", 0, 0)
-    asked = []
+    got = store.get_if_hot("orders", 0, 0, 8)
+    assert got is not None
+    assert 8 == got.count
+    asked = set()
 
     def is_resident(view: memoryview, position: int, size: int) -> bool:
-        asked.append(position)
+        asked.add(position)
         return False
 
-    monkeypatch.setattr("arrowmq.store.read.cold.is_resident", is_resident)
-    assert store.has_cold_entry("orders", 0, 7)
-    assert [140] == asked
-    assert not store.has_cold_entry("orders", 0, 499)  # just written
-    assert not store.has_cold_entry("orders", 0, 500)
-    assert not store.has_cold_entry("orders", 0, -1)
-    assert not store.has_cold_entry("nothing", 0, 0)
+    store.records.residency = is_resident
+    assert store.get_if_hot("orders", 0, 7, 8) is None
+    assert {140} == asked
+    for topic, offset in (("orders", 500), ("orders", -1), ("nothing", 0)):
+        outside = store.get_if_hot(topic, 0, offset, 8)
+        assert outside is not None
+        assert 0 == outside.count
+    assert {140} == asked
     store.close()
 
 

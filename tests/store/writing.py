@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from arrowmq.store import MessageStore, StoreConfig
+from arrowmq.store.positions import FLUSHED
 from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.records import Record, decode_records
 
@@ -75,3 +76,8 @@ def bodies(store: MessageStore, topic: str = "orders") -> list[bytes]:
             assert got.next_offset > offset
             offset = got.next_offset
     return found
+
+
+async def is_flushed(store: MessageStore, end: int) -> bool:
+    """Waits for the disk; False if that takes too long."""
+    return not await store.positions.wait(end, FLUSHED)

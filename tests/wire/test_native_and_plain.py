@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import zlib
 from collections.abc import Callable
@@ -19,18 +20,19 @@ from arrowmq.wire.frames import _frames_plain
 from arrowmq.wire.records import _columns_plain, _records_plain
 
 
-def native_or_twin(name: str, twin: ModuleType) -> ModuleType:
-    """Without a compiler the twin is compared with itself: the properties of one side still hold."""
+def native_of(plain: ModuleType) -> ModuleType:
+    """Without a compiler the reference is compared with itself: the properties of one side still hold. The name is
+    derived: a moved module stays compared."""
     try:
-        return __import__(f"arrowmq.wire.{name}", fromlist=["*"])
+        return importlib.import_module(plain.__name__.replace("_plain", "_native"))
     except ModuleNotFoundError:
-        return twin
+        return plain
 
 
-checksum = native_or_twin("_checksum_native", _checksum_plain)
-records = native_or_twin("_records_native", _records_plain)
-frames = native_or_twin("_frames_native", _frames_plain)
-columns = native_or_twin("_columns_native", _columns_plain)
+checksum = native_of(_checksum_plain)
+records = native_of(_records_plain)
+frames = native_of(_frames_plain)
+columns = native_of(_columns_plain)
 
 settings.register_profile("wire", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("wire")

@@ -42,7 +42,7 @@ from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.store import MessageStore, Put, Recovered, StoreConfig
-from arrowmq.store.config import SYNC_FLUSH, apache_key
+from arrowmq.store.config import apache_key
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.store.disk import Disk
 from arrowmq.wire.records import Record
@@ -90,12 +90,7 @@ class Broker:
         self.longpoll = LongPoll(clock, self._watch)
         # What other capabilities add to GET_BROKER_RUNTIME_INFO
         self.runtime_reports: list[Callable[[], dict[str, str]]] = []
-        self.path = MessagePath(
-            self.store,
-            clock,
-            sync_flush=config.flush_disk_type == SYNC_FLUSH,
-            flush_timeout_ms=config.sync_flush_timeout,
-        )
+        self.path = MessagePath(self.store, clock)
         self.remoting = RemotingClient(clock)
         self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
         self.services = build_services(self)
@@ -139,7 +134,7 @@ class Broker:
     def config_changed(self, changed: dict[str, str]) -> None:
         """Settings were changed at run time: keeps them, and hands them on to the parts that have a copy."""
         self.kept_settings.keep(changed)
-        self.path.flush_timeout_ms = self.config.sync_flush_timeout
+        self.store.positions.timeout_s = self.config.sync_flush_timeout / 1000
         live = {key: changed[key] for key in LIVE_STORE_KEYS & changed.keys()}
         wanted = StoreConfig.from_broker_config(live)
         names = [each.name for each in fields(StoreConfig) if apache_key(each.name) in live]

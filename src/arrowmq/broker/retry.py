@@ -161,11 +161,11 @@ class RetryService:
                 original.reconsume_times,
                 names.dlq_topic(request.group),
             )
-        return self._when_flushed(put) if self.path.sync_flush else Answer()
+        return self._when_kept(put) if self.path.makes_wait else Answer()
 
-    async def _when_flushed(self, put: Put) -> Answer:
-        """The consumer goes on from its offset when this is answered, so under SYNC_FLUSH the copy must be on disk."""
-        status = await self.path.flushed(put)
+    async def _when_kept(self, put: Put) -> Answer:
+        """The consumer goes on from its offset when this is answered, so the copy must be as safe as any message."""
+        status = await self.path.kept(put)
         if status is PutStatus.PUT_OK:
             return Answer()
         return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{status.name}: the copy is stored, but not yet on disk")

@@ -11,6 +11,7 @@ from arrowmq.filter.stored import stored_properties
 
 class SqlFilter:
     needs_record = True
+    codes: frozenset[int] = frozenset()  # the entry says nothing of the properties
 
     def __init__(self, expression: str) -> None:
         """Raises `FilterError` for an expression that is not of the language."""

@@ -14,7 +14,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,7 +21,7 @@ from arrowmq.store.checkpoint import Checkpoint
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.index import Index
 from arrowmq.store.log.commitlog import CommitLog
-from arrowmq.store.positions import Appended, Flushed
+from arrowmq.store.positions import Flushed, Positions
 from arrowmq.store.queues.table import Queues
 
 PAGE_BYTES = 4096
@@ -43,27 +42,30 @@ class Loop(Protocol):
 
 
 class Flusher:
-    """Knows how far the log is forced. Without `start` it works in the calling thread, which tools and tests use."""
+    """Moves the flushed position. Without `start` it works in the calling thread, which tools and tests use."""
 
     def __init__(
-        self, config: StoreConfig, commit_log: CommitLog, queues: Queues, index: Index, checkpoint: Checkpoint
+        self,
+        config: StoreConfig,
+        positions: Positions,
+        commit_log: CommitLog,
+        queues: Queues,
+        index: Index,
+        checkpoint: Checkpoint,
     ) -> None:
         self._config = config
+        self._positions = positions
+        positions.wants_flush = self._wanted
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
-        self.position = Flushed(0)
-        self.on_flushed: Callable[[Flushed], None] | None = None
         self.error: str | None = None
         self._loop: Loop | None = None
         self._thread: threading.Thread | None = None
         self._wake = threading.Condition()
         self._asked = False
         self._stops = False
-        self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
-        self._calls: deque[tuple[int, float, Callable[[bool], object]]] = deque()
-        self._expiry: asyncio.TimerHandle | None = None
         self._is_asked = False  # on the loop: the thread was woken, and its answer has not come back yet
         self._gathering: asyncio.TimerHandle | None = None
         self._gathered_end = 0
@@ -77,6 +79,7 @@ class Flusher:
     def start(self, loop: Loop) -> None:
         self._loop = loop
         self._stops = False
+        self._positions.open()
         self._thread = threading.Thread(target=self._run, name="arrowmq-store-flush", daemon=True)
         self._thread.start()
 
@@ -89,17 +92,20 @@ class Flusher:
             self._thread.join()
             self._thread = None
         self.force_everything()
-        self._resolve()
-        for _, waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(False)
-        self._waiters.clear()
-        for timer in (self._expiry, self._gathering):
-            if timer is not None:
-                timer.cancel()
-        self._expiry = self._gathering = None
-        while self._calls:
-            self._calls.popleft()[2](False)
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        self._is_asked = False
+        self._positions.advanced()
+        self._positions.close()
+
+    def _wanted(self) -> None:
+        """Somebody waits for a flush."""
+        if self._thread is None:
+            self.force_log()
+            self._positions.advanced()
+        else:
+            self.ask()
 
     def ask(self) -> None:
         """Wake the thread, as every append under SYNC_FLUSH does; not while it works or a group gathers."""
@@ -114,26 +120,6 @@ class Flusher:
             self._asked = True
             self._wake.notify()
 
-    def call_when_flushed(self, end: Appended, callback: Callable[[bool], object], timeout_s: float) -> None:
-        """Like `wait`, without a task: calls back on the loop. Ends must not go back from call to call."""
-        assert self._loop is not None
-        if self.position >= end:
-            callback(True)
-            return
-        self._calls.append((end, time.monotonic() + timeout_s, callback))
-        if self._expiry is None:
-            self._expiry = self._loop.call_later(timeout_s, self._expire)
-        self.ask()
-
-    def _expire(self) -> None:
-        assert self._loop is not None
-        self._expiry = None
-        now = time.monotonic()
-        while self._calls and self._calls[0][1] <= now:
-            self._calls.popleft()[2](False)
-        if self._calls:
-            self._expiry = self._loop.call_later(self._calls[0][1] - now, self._expire)
-
     def _gather(self) -> None:
         """An fsync has ended: let those it served come again before the next begins, if that is worth it."""
         if self._gathering is None and self._config.is_sync_flush and self._loop is not None:
@@ -146,43 +132,16 @@ class Flusher:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
-            if self._log.appended > self.position:
+            if self._log.appended > self._positions.flushed_end:
                 self.ask()
 
-    async def wait(self, end: Appended, timeout_s: float) -> bool:
-        """True once the log is forced up to `end`; False if that took too long, or the disk refused."""
-        if self.position >= end:
-            return True
-        if self._thread is None:
-            self.force_log()
-            return self.position >= end
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiters.append((end, waiter))
-        self.ask()
-        try:
-            return await asyncio.wait_for(waiter, timeout_s)
-        except TimeoutError:
-            return False
-
     def _resolve(self) -> None:
-        """On the loop: tell those whose end is reached."""
-        position = self.position
+        """On the loop: a round of the thread has ended."""
+        position = self._positions.flushed_end
         self._is_asked = False
         self._gather()
-        while self._calls and self._calls[0][0] <= position:
-            self._calls.popleft()[2](True)
-        if self._waiters:
-            waiting = []
-            for end, waiter in self._waiters:
-                if end > position:
-                    if not waiter.done():
-                        waiting.append((end, waiter))
-                elif not waiter.done():
-                    waiter.set_result(True)
-            self._waiters = waiting
-        if self.on_flushed is not None:
-            self.on_flushed(position)
-        if self._log.appended > position and (self._waiters or self._calls or self._config.is_sync_flush):
+        self._positions.advanced()
+        if self._log.appended > position and (self._config.is_sync_flush or self._positions.is_flush_awaited):
             self.ask()
 
     # The thread's side
@@ -193,7 +152,7 @@ class Flusher:
         while True:
             with self._wake:
                 if not self._asked and not self._stops:
-                    idle = is_sync and self.position >= self._log.appended
+                    idle = is_sync and self._positions.flushed_end >= self._log.appended
                     self._wake.wait(0.1 if idle else interval_s)
                 self._asked = False
                 if self._stops:
@@ -211,17 +170,17 @@ class Flusher:
     def _round(self, is_sync: bool) -> None:
         now = time.monotonic()
         thorough_s = self._config.flush_commit_log_thorough_interval / 1000
-        appended = self._log.appended
-        dirty_pages = appended // PAGE_BYTES - self.position // PAGE_BYTES
+        appended, flushed = self._log.appended, self._positions.flushed_end
+        dirty_pages = appended // PAGE_BYTES - flushed // PAGE_BYTES
         is_thorough = now - self._last_thorough >= thorough_s
         # Whoever waits for a flush gets it, however little there is to flush.
-        someone_waits = bool(self._waiters or self._calls)
+        someone_waits = self._positions.is_flush_awaited
         if is_sync or is_thorough or someone_waits or dirty_pages >= self._config.flush_commit_log_least_pages:
-            is_news = appended > self.position
+            is_news = appended > flushed
             if is_news:
                 self.force_log()
             if self._loop is not None and (
-                someone_waits or self._is_asked or (is_news and self.on_flushed is not None)
+                someone_waits or self._is_asked or (is_news and self._positions.needs_flush)
             ):
                 self._loop.call_soon_threadsafe(self._resolve)
             if is_thorough or is_sync:
@@ -237,16 +196,16 @@ class Flusher:
     def force_log(self) -> None:
         """Force every segment between what is forced and what is appended; other threads may call it too."""
         with self._force_lock:
-            end = self._log.appended
+            end, flushed = self._log.appended, self._positions.flushed_end
             newest = self._log.tail.last_store_timestamp
-            if end <= self.position:
+            if end <= flushed:
                 return
             began = time.monotonic()
-            for segment in self._log.segments_between(self.position, end):
+            for segment in self._log.segments_between(flushed, end):
                 segment.force()
             self._log.force_names()
-            self._last_bytes, self._last_s = end - self.position, time.monotonic() - began
-            self.position = Flushed(end)
+            self._last_bytes, self._last_s = end - flushed, time.monotonic() - began
+            self._positions.flushed = Flushed(end)
             self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, newest)
 
     def force_queues(self) -> None:

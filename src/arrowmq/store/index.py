@@ -91,8 +91,8 @@ class Index:
         size = self._config.index_file_bytes
         empty = next((number for number, path in enumerate(names) if path.stat().st_size == 0), len(names))
         while len(names) > empty:
-            # A creation was interrupted, or a power loss came before this file, and those behind it, was forced: what they
-            # had is in the log.
+            # A creation was interrupted, or a power loss came before this file was forced, and those behind it: what
+            # they had is in the log.
             path = names.pop()
             if writable:
                 self._disk.remove(path)

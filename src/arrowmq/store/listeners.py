@@ -1,4 +1,4 @@
-"""Who is told of new messages, and when: in the turn of the append, or under SYNC_FLUSH once the disk has them."""
+"""Who is notified of new messages, and when: with the append, or, where more is promised, once readers may see them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Listeners:
         self.wants_every = bool(self._of_every)
 
     def notify(self, queue: QueueTail, record: Record, code: int, hold_until: int) -> None:
-        """Tell of the message just appended; with `hold_until`, once the log is flushed up to there."""
+        """Notify of the message just appended; with `hold_until`, once the log is confirmed up to there."""
         if record.sys_flag & _TRANSACTION in (_PREPARED, _ROLLBACK):
             return
         facts = (
@@ -53,8 +53,8 @@ class Listeners:
         facts = (queue.topic, queue.queue_id, queue.next_offset, queue.last_code, store_timestamp, properties_raw)
         self._tell_or_hold(queue, facts, hold_until)
 
-    def release(self, flushed: int) -> None:
-        while self._held and self._held[0][0] <= flushed:
+    def release(self, confirmed: int) -> None:
+        while self._held and self._held[0][0] <= confirmed:
             _, queue, facts = self._held.popleft()
             self._tell(queue, facts)
 

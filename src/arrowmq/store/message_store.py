@@ -7,7 +7,7 @@ acknowledged and cannot be consumed. Under SYNC_FLUSH readers see a message, and
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,11 +32,11 @@ from arrowmq.store.listeners import Listener, Listeners
 from arrowmq.store.log.allocation import Allocator
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.log.walk import Progress
-from arrowmq.store.positions import Appended, Confirmed, Flushed
+from arrowmq.store.positions import APPENDED, FLUSHED, Appended, Confirmed, Flushed, Positions
 from arrowmq.store.queues.consumequeue import ConsumeQueue
 from arrowmq.store.queues.table import Queues
 from arrowmq.store.read.cold import ColdReader
-from arrowmq.store.read.reader import Reader, store_timestamp_of
+from arrowmq.store.read.reader import QueueReader, Reader, store_timestamp_of
 from arrowmq.store.recovery import Recovery
 from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
 from arrowmq.store.retention import Retention
@@ -68,9 +68,15 @@ class MessageStore:
         self.checkpoint = Checkpoint(self.root / "checkpoint", self.disk)
         self._lock = StoreLock(self.root / "lock", self.disk)
         self._abort = self.root / "abort"
-        self._reader = Reader(self.commit_log, self.consume_queues, self.config, lambda: self.confirmed)
-        self._flusher = Flusher(self.config, self.commit_log, self.consume_queues, self.index, self.checkpoint)
+        self.positions = Positions(self.commit_log.tail, self.clock)
+        self.positions.promised = FLUSHED if self.config.is_sync_flush else APPENDED
+        self.positions.timeout_s = self.config.sync_flush_timeout / 1000
+        self._reader = Reader(self.commit_log, self.consume_queues, self.config, self.positions)
+        self._flusher = Flusher(
+            self.config, self.positions, self.commit_log, self.consume_queues, self.index, self.checkpoint
+        )
         self._listeners = Listeners()
+        self.positions.subscribe(self._listeners.release)
         self._allocator = Allocator(self.commit_log)
         self._cold = ColdReader(self)
         self.retention = Retention(self)
@@ -113,7 +119,7 @@ class MessageStore:
             self._lock.release()
             raise
         self._reader.checked_from = recovery.checked_from
-        self._flusher.position = Flushed(recovered.end if was_clean else recovery.checked_from)
+        self.positions.flushed = Flushed(recovered.end if was_clean else recovery.checked_from)
         self._flusher.force_log()
         self._is_open = True
         return recovered
@@ -138,8 +144,6 @@ class MessageStore:
 
     def start(self, loop: Loop) -> None:
         """Start the threads: flushing, preparing the next segment, deleting old files."""
-        if self.config.is_sync_flush:
-            self._flusher.on_flushed = self._listeners.release
         self._flusher.start(loop)
         self._allocator.start()
         self.retention.start(loop.call_soon_threadsafe)
@@ -166,7 +170,7 @@ class MessageStore:
     # Writing
 
     def put(self, record: Record, *, wait: bool = True) -> Put:
-        """Append one message. Under SYNC_FLUSH the caller then awaits `flushed(put.end)`, if the sender waits."""
+        """Append one message. Where more is promised, the caller waits for it with `positions`, if the sender waits."""
         queue = self._queue_for(record)
         if isinstance(queue, Put):
             return queue
@@ -258,7 +262,7 @@ class MessageStore:
         self, queue: ConsumeQueue, batch: list[Record], first: Record, written: tuple[int, int], wait: bool
     ) -> Put:
         if batch and (queue.tail.watched or self._listeners.wants_every):
-            end = self.appended if self._is_sync else 0
+            end = self.appended if self.positions.promised else 0
             for record in batch:
                 entry = queue.entry(record.queue_offset)
                 self._listeners.notify(queue.tail, record, 0 if entry is None else entry.tags_code, end)
@@ -283,7 +287,7 @@ class MessageStore:
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=str(problem))
         self._no_room = None
         if tail.watched or self._listeners.wants_every:
-            end = record.physical_offset + size if self._is_sync else 0
+            end = record.physical_offset + size if self.positions.promised else 0
             self._listeners.notify(tail, record, tail.last_code, end)
         return size
 
@@ -353,18 +357,11 @@ class MessageStore:
             return "the store is not open"
         return self.retention.disk_full_reason or self._flusher.error or self._no_room
 
-    def flushed(self, end: Appended) -> Awaitable[bool]:
-        return self._flusher.wait(end, self.config.sync_flush_timeout / 1000)
-
-    def call_when_flushed(self, end: Appended, callback: Callable[[bool], object]) -> None:
-        """`flushed` without a task: calls back on the loop, with False if it took too long or the disk refused."""
-        self._flusher.call_when_flushed(end, callback, self.config.sync_flush_timeout / 1000)
-
     def flush(self) -> Flushed:
         """Force the log now, in the calling thread."""
         self._flusher.force_log()
-        self._listeners.release(self._flusher.position)
-        return self._flusher.position
+        self.positions.advanced()
+        return self.positions.flushed
 
     # Positions
 
@@ -375,17 +372,15 @@ class MessageStore:
     @property
     def unflushed_bytes(self) -> int:
         """How much of the log the disk does not have yet."""
-        return self.commit_log.tail.appended - self._flusher.position
+        return self.positions.appended_end - self.positions.flushed_end
 
     @property
     def flushed_position(self) -> Flushed:
-        return self._flusher.position
+        return self.positions.flushed
 
     @property
     def confirmed(self) -> Confirmed:
-        if self.config.is_sync_flush:
-            return Confirmed(self._flusher.position)
-        return Confirmed(self.commit_log.tail.appended)
+        return self.positions.confirmed
 
     @property
     def min_physical_offset(self) -> int:
@@ -403,6 +398,23 @@ class MessageStore:
         matches: EntryFilter | None = None,
     ) -> Got:
         return self._reader.get(topic, queue_id, offset, max_count, max_bytes, matches)
+
+    def get_if_hot(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int = 128 << 20,
+        matches: EntryFilter | None = None,
+    ) -> Got | None:
+        """`get`, or None if that would wait for the disk: then `get_cold` does."""
+        return self._reader.get_if_hot(topic, queue_id, offset, max_count, max_bytes, matches)
+
+    @property
+    def records(self) -> QueueReader:
+        """What native readers read with."""
+        return self._reader.records
 
     def queue(self, topic: str, queue_id: int) -> QueueTail:
         """The end of a queue, on which a reader sets `watched` to be told of messages."""
@@ -503,7 +515,7 @@ class MessageStore:
 
     def tell(self, queue: QueueTail, properties_raw: bytes) -> None:
         """Tell the listeners of the message just written to a watched queue past `put` (the broker's fast path)."""
-        hold_until = self.appended if self.config.is_sync_flush else 0
+        hold_until = self.appended if self.positions.promised else 0
         self._listeners.tell(queue, self.commit_log.tail.last_store_timestamp, properties_raw, hold_until)
 
     # Cold reads
@@ -515,11 +527,7 @@ class MessageStore:
 
     def is_cold(self, physical_offset: int, size: int) -> bool:
         """Whether reading these bytes would wait for the disk."""
-        return self._cold.is_cold(physical_offset, size)
-
-    def has_cold_entry(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether even finding out where this message lies would wait for the disk."""
-        return self._cold.has_cold_entry(topic, queue_id, offset)
+        return not self._reader.records.is_in_memory(physical_offset, size)
 
     async def get_cold(
         self,

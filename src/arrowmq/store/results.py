@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -66,6 +67,10 @@ class EntryFilter(Protocol):
     """Which messages a reader wants: first asked with the queue entry alone, then, if it needs, with the record."""
 
     needs_record: bool
+
+    @property
+    def codes(self) -> Collection[int]:
+        """What `matches_entry` looks for in the low 32 bits of an entry's code, signed. Empty: any will do."""
 
     def matches_entry(self, tags_code: int) -> bool: ...
 

@@ -27,6 +27,7 @@ from arrowmq.remoting.handlers import Answer, handles
 from arrowmq.store import MessageStore, PutStatus
 from arrowmq.store.config import parse_delay_levels
 from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.positions import FLUSHED
 from arrowmq.store.results import Entry
 from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
@@ -289,7 +290,7 @@ class DelayLevels:
             return
         self._is_dirty = False
         snapshot = self.as_json()
-        if not await self.store.flushed(self.store.appended):
+        if await self.store.positions.wait(self.store.appended, FLUSHED):
             self._is_dirty = True
             return
         self.version = next_version(self.version, self.clock.now_ms())

@@ -44,6 +44,7 @@ from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.handlers import Answer, handles
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.positions import FLUSHED
 from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
 from arrowmq.wire.checksum import java_hash
@@ -273,7 +274,7 @@ class TimerMessages:
             return
         self._is_dirty = False
         check = self._checkpoint()
-        if self._left or not await self.store.flushed(self.store.appended):
+        if self._left or await self.store.positions.wait(self.store.appended, FLUSHED):
             self._is_dirty = True
             return
         await asyncio.to_thread(self._force, check)

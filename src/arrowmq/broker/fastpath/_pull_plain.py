@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Admitted = tuple[str, str, int, Any, frozenset[int] | None, int, int, dict[int, int]]
+Admitted = tuple[str, str, int, Any, frozenset[int] | None, int, int, dict[int, int], tuple[int, int]]
 
 
 class FastPull:
     def __init__(
         self,
-        log: Any,
-        commit_log: Any,
+        reader: Any,
         answers: tuple[list[bytes], list[int], bytes],
         *,
         admit: Callable[[dict[str, str], Any], Admitted | None],
@@ -20,12 +19,6 @@ class FastPull:
         commit: Callable[[str, str, int, int], None],
         commits_of: Callable[[str, str], dict[int, int]],
         resets: dict[str, dict[int, int]],
-        scan_bytes: int,
-        memory_bytes: int,
-        in_memory: tuple[int, int],
-        on_disk: tuple[int, int],
-        checked_from: int,
-        hot_bytes: int,
     ) -> None:
         self.taken_messages = 0
 

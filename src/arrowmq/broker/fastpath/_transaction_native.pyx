@@ -21,7 +21,6 @@ from arrowmq.broker.fastpath._answers_native cimport Answers, Figures, write_ans
 from arrowmq.broker.fastpath._half_native cimport Said, is_ascii, put, put_number, read_properties
 from arrowmq.broker.transactions._offset_set_native cimport OffsetSet
 from arrowmq.broker.fastpath._known_topics_native cimport KnownTopics, Topic, Written
-from arrowmq.broker.fastpath._log_window_native cimport LogWindow
 from arrowmq.broker.fastpath._ordinary cimport read_figures
 from arrowmq.broker.fastpath._request_native cimport (
     ONEWAY, SEND_V2, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
@@ -32,6 +31,7 @@ from arrowmq.store.append._tail_native cimport (
     Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
     record_bytes, write_header
 )
+from arrowmq.store.read._reader_native cimport LogWindow
 from arrowmq.wire._bytes cimport get32, get64
 from arrowmq.wire.records._layout_native cimport Layout, crc_is_right, find_layout
 from arrowmq.wire.frames._out_native cimport Out
@@ -266,7 +266,7 @@ cdef class FastTransactions(ShortWay):
         """The half message that begins there, checked as the general path checks it; NULL if that has to look."""
         cdef int64_t room
         cdef const uint8_t* data
-        if not self.window.reach(physical, self.commit_log.min_offset):
+        if not self.window.reach(physical):
             return NULL
         room = min(self.window.start + self.window.size, self.log.start + self.log.position) - physical
         data = self.window.place + (physical - self.window.start)

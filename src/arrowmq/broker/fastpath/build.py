@@ -14,8 +14,9 @@ from arrowmq import native
 from arrowmq.broker import names
 from arrowmq.broker.pull.service import PullService
 from arrowmq.broker.runtime.stats import SIZE_BOUNDS
+from arrowmq.broker.send.message_path import status_of
 from arrowmq.broker.send.message_types import FIFO, NORMAL
-from arrowmq.broker.send.service import not_safe_yet, peer_address, region_of
+from arrowmq.broker.send.service import PUT_CODES, not_safe_yet, peer_address, region_of
 from arrowmq.broker.settings.config import WRITE
 from arrowmq.clock import SystemClock
 from arrowmq.filter import TagFilter
@@ -23,8 +24,7 @@ from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
 from arrowmq.store import MessageStore, PutStatus
-from arrowmq.store.read.cold import HOT_BYTES
-from arrowmq.store.read.reader import physical_memory_bytes
+from arrowmq.store.positions import Missed
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import HeaderError
@@ -48,7 +48,7 @@ IPV4_BYTES = 4
 # Stand-ins for the figures of an answer, in the order in which the native modules number them
 _OPAQUE = 1987654321
 SEND_FIGURES = ("msgId", "queueId", "queueOffset", "transactionId")
-_PULL_FIGURES = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
+_PULL_FIGURES = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
 
 
 def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | None:
@@ -75,7 +75,7 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         now_ms=None if isinstance(broker.clock, SystemClock) else broker.clock.now_ms,
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
-        hold=hold_until_flushed(store, send_not_safe) if broker.path.sync_flush else None,
+        hold=hold_until_kept(store, send_not_safe) if broker.path.makes_wait else None,
         size_bounds=SIZE_BOUNDS,
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
@@ -144,29 +144,33 @@ def gate_of(broker: Broker) -> Callable[[], int]:
     return gate
 
 
-def hold_until_flushed(store: MessageStore, not_safe: Callable[[Command], None]) -> Callable[[Connection, bytes], None]:
-    """Under SYNC_FLUSH: takes the answers of a pass, and sends them once the disk has what the pass wrote. If that
-    fails or takes too long, each answer says so first."""
+NotSafe = Callable[[Command, PutStatus], None]
+
+
+def hold_until_kept(store: MessageStore, not_safe: NotSafe) -> Callable[[Connection, bytes], None]:
+    """Takes the answers of a pass, and sends them once what the broker promises is true of all that the pass wrote. If
+    that fails or takes too long, each answer says so first."""
+    positions = store.positions
 
     def hold(connection: Connection, answers: bytes) -> None:
         connection.in_flight += 1
 
-        def flushed(is_safe: bool) -> None:
-            if is_safe:
-                connection.write_frame([answers])
-            else:
+        def send(missed: Missed) -> None:
+            if missed:
                 for answer in FrameSplitter().feed(answers):
-                    not_safe(answer)
+                    not_safe(answer, status_of(missed))
                     connection.send(answer)
+            else:
+                connection.write_frame([answers])
             connection.in_flight_ended()
 
-        store.call_when_flushed(store.appended, flushed)
+        positions.when(positions.appended_end, positions.promised, send)
 
     return hold
 
 
-def send_not_safe(answer: Command) -> None:
-    answer.code, answer.remark = ResponseCode.FLUSH_DISK_TIMEOUT, not_safe_yet(PutStatus.FLUSH_DISK_TIMEOUT)
+def send_not_safe(answer: Command, status: PutStatus) -> None:
+    answer.code, answer.remark = PUT_CODES[status], not_safe_yet(status)
 
 
 def peer_bytes(connection: Connection) -> bytes:
@@ -182,28 +186,21 @@ def peer_bytes(connection: Connection) -> bytes:
 
 def build_fast_pull(broker: Broker) -> FastPull | None:
     config, store = broker.config, broker.store
-    if broker.path.sync_flush or config.slave_read_enable or config.reject_pull_consumer_enable:
+    if config.reject_pull_consumer_enable:
         return None
-    limits = store.config
     fast_pull = FastPull(
-        store.commit_log.tail,
-        store.commit_log,
-        answer_pieces(RequestCode.PULL_MESSAGE, {"suggestWhichBrokerId": "0"}, _PULL_FIGURES, remark="FOUND"),
+        store.records,
+        answer_pieces(RequestCode.PULL_MESSAGE, {}, _PULL_FIGURES, remark="FOUND"),
         admit=admission(broker, broker.services.pull),
         rests_on=(broker.topics, broker.groups, broker.clients, config),
         commit=broker.offsets.commit,
         commits_of=broker.offsets.commits_of,
         resets=broker.offsets.resets,
-        scan_bytes=limits.max_filter_message_size,
-        memory_bytes=physical_memory_bytes() * limits.access_message_in_memory_max_ratio // 100,
-        in_memory=(limits.max_transfer_bytes_on_message_in_memory, limits.max_transfer_count_on_message_in_memory),
-        on_disk=(limits.max_transfer_bytes_on_message_in_disk, limits.max_transfer_count_on_message_in_disk),
-        checked_from=store.checked_from,
-        hot_bytes=HOT_BYTES,
     )
     broker.stats.sources.append(lambda: hand_in_pulls(broker, fast_pull))
     broker.offsets.sources.append(fast_pull.take_commits)
     broker.offsets.on_replace.append(fast_pull.forget)
+    broker.on_config_change.append(fast_pull.forget)
     return fast_pull
 
 
@@ -230,6 +227,7 @@ def admission(
             topic.topic_sys_flag,
             group.group_sys_flag,
             broker.offsets.pulls_of(request.consumer_group, request.topic),
+            service.suggested_brokers(group),
         )
 
     return admit

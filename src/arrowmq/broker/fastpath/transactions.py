@@ -15,7 +15,7 @@ from arrowmq.broker.fastpath.build import (
     SEND_FIGURES,
     answer_words,
     gate_of,
-    hold_until_flushed,
+    hold_until_kept,
     ordinary_queues,
     peer_bytes,
     send_not_safe,
@@ -51,7 +51,7 @@ def build_fast_transactions(broker: Broker) -> FastTransactions | None:
     transactions, counts = service.transactions, service.counts
     ip, port = broker.address.store_host
     region = region_of(broker.config)
-    is_sync = broker.path.sync_flush
+    makes_wait = broker.path.makes_wait
     short = FastTransactions(
         store.commit_log.tail,
         store.index.tail,
@@ -72,8 +72,8 @@ def build_fast_transactions(broker: Broker) -> FastTransactions | None:
         counted_up_to=lambda: counts.looked_up_to,
         now_ms=broker.clock.now_ms,
         peer_of=peer_bytes,
-        hold_halves=hold_until_flushed(store, send_not_safe) if is_sync else None,
-        hold_ends=hold_until_flushed(store, _end_not_safe) if is_sync else None,
+        hold_halves=hold_until_kept(store, send_not_safe) if makes_wait else None,
+        hold_ends=hold_until_kept(store, _end_not_safe) if makes_wait else None,
     )
     broker.topics.on_change.append(lambda changed: short.forget())
     broker.stats.sources.append(lambda: _count(broker, short))
@@ -113,8 +113,8 @@ def _find_queue(store: MessageStore) -> Callable[[str, int], Any]:
     return find
 
 
-def _end_not_safe(answer: Command) -> None:
-    answer.remark = f"{PutStatus.FLUSH_DISK_TIMEOUT.name}: {NOT_ON_DISK}"
+def _end_not_safe(answer: Command, status: PutStatus) -> None:
+    answer.remark = f"{status.name}: {NOT_ON_DISK}"
 
 
 def _count(broker: Broker, short: FastTransactions) -> None:

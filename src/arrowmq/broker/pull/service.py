@@ -38,7 +38,6 @@ from arrowmq.wire.headers import PullMessage
 MAX_BYTES = 128 * 1024 * 1024
 MIN_BYTES = 100
 MASTER_ID = 0
-COLD_PROBE_BYTES = 64 * 1024  # what one answer from the disk carries at most
 
 CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -173,18 +172,13 @@ class PullService:
         """Reads now if that needs no disk, else in the store's thread; `then(pull, got)` answers or waits."""
         request = pull.request
         arguments = (request.topic, request.queue_id, offset, request.max_msg_nums, pull.max_bytes, pull.matches)
-        if not self._is_cold(request, offset):
-            return then(pull, self.store.get(*arguments))
+        got = self.store.get_if_hot(*arguments)
+        if got is not None:
+            return then(pull, got)
         task = asyncio.ensure_future(self._read_cold(pull, arguments, then))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return LATER
-
-    def _is_cold(self, request: PullMessage, offset: int) -> bool:
-        if self.store.has_cold_entry(request.topic, request.queue_id, offset):
-            return True
-        entries = self.store.entries(request.topic, request.queue_id, offset, 1)
-        return bool(entries) and self.store.is_cold(entries[0].physical_offset, COLD_PROBE_BYTES)
 
     async def _read_cold(self, pull: Pull, arguments: Any, then: Any) -> None:
         try:
@@ -212,7 +206,7 @@ class PullService:
             self._again(pull, waiting, is_over)
 
         deadline_ms = self.clock.now_ms() + max(0, wait_ms)
-        self.longpoll.hold(
+        self._suspend(
             Waiting(
                 pull.call,
                 request.topic,
@@ -224,20 +218,15 @@ class PullService:
                 request.consumer_group,
             )
         )
-        if self.store.queue(request.topic, request.queue_id).next_offset > offset:
-            self._wake_when_flushed(request.topic, request.queue_id)
 
-    def _wake_when_flushed(self, topic: str, queue_id: int) -> None:
-        """Under SYNC_FLUSH a message may lie in the queue that readers do not see yet: it woke those who waited for it
-        then, and whoever came in the meantime must be woken when it is on disk."""
-
-        async def wait() -> None:
-            await self.store.flushed(self.store.appended)
-            self.longpoll.poke(topic, queue_id)
-
-        task = asyncio.ensure_future(wait())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _suspend(self, waiting: Waiting) -> None:
+        """A message that readers do not see yet may lie in the queue: it wakes those who wait for it now, and whoever
+        comes in the meantime must look again when it is confirmed. If that takes too long, the look is in vain and the
+        pull comes back here."""
+        self.longpoll.hold(waiting)
+        topic, queue_id, positions = waiting.topic, waiting.queue_id, self.store.positions
+        if self.store.queue(topic, queue_id).next_offset > waiting.offset:
+            positions.when(positions.appended, positions.promised, lambda missed: self.longpoll.poke(topic, queue_id))
 
     def _subscription_changed(self, group: str, topic: str) -> None:
         """What waits under the old subscription would let the messages of the new one pass by."""
@@ -268,7 +257,7 @@ class PullService:
                 if got.next_offset < got.max_offset:
                     return self._read(pull, got.next_offset, woken)
             if may_wait and got.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_OVERFLOW_ONE):
-                self.longpoll.hold(waiting)
+                self._suspend(waiting)
                 return LATER
             return self._answer(pull, got)
 
@@ -295,7 +284,7 @@ class PullService:
         request = pull.request
         self.offsets.pulled(request.consumer_group, request.topic, request.queue_id, got.next_offset)
         header = {
-            "suggestWhichBrokerId": str(self._suggested_broker(pull, got)),
+            "suggestWhichBrokerId": str(self.suggested_brokers(pull.group)[got.suggests_slave]),
             "nextBeginOffset": str(got.next_offset),
             "minOffset": str(got.min_offset),
             "maxOffset": str(got.max_offset),
@@ -309,7 +298,8 @@ class PullService:
         self.stats.get(request.consumer_group, request.topic, request.queue_id, got.count, got.total_bytes)
         return Answer(code, header, got.pieces, got.status.name, on_sent=got.release)
 
-    def _suggested_broker(self, pull: Pull, got: Got) -> int:
+    def suggested_brokers(self, group: SubscriptionGroupConfig) -> tuple[int, int]:
+        """Where a group reads on: while it keeps up, and when it reads what lies far back."""
         if not self.config.slave_read_enable:
-            return MASTER_ID
-        return pull.group.which_broker_when_consume_slowly if got.suggests_slave else pull.group.broker_id
+            return MASTER_ID, MASTER_ID
+        return group.broker_id, group.which_broker_when_consume_slowly

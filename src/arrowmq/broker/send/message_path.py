@@ -13,11 +13,11 @@ for an answer, by raising `PutRefused`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from arrowmq.clock import Clock
 from arrowmq.store import MessageStore, Put, PutStatus
+from arrowmq.store.positions import Missed
 from arrowmq.wire import properties as names
 from arrowmq.wire.headers import SendMessage
 from arrowmq.wire.properties import encode_properties
@@ -38,13 +38,11 @@ class PutRefused(Exception):
 
 
 class MessagePath:
-    """Stores messages, after every rewrite; waits for the disk where the broker promises that."""
+    """Stores messages, after every rewrite; waits for what the broker promises of them."""
 
-    def __init__(self, store: MessageStore, clock: Clock, *, sync_flush: bool, flush_timeout_ms: int) -> None:
+    def __init__(self, store: MessageStore, clock: Clock) -> None:
         self.store = store
         self.clock = clock
-        self.sync_flush = sync_flush
-        self.flush_timeout_ms = flush_timeout_ms
         self.gates: list[Gate] = []
         self.rules: list[Rule] = []
         self.batch_rules: list[Rule] = []
@@ -60,17 +58,26 @@ class MessagePath:
         """All or nothing. Batches are stored as they came: delays inside them do not count, as in Apache's broker."""
         return self.store.put_batch(records)
 
-    def must_wait(self, put: Put, properties: dict[str, str]) -> bool:
-        """Whether the answer to this put has to wait for the disk."""
-        return self.sync_flush and put.status is PutStatus.PUT_OK and properties.get(names.WAIT) != "false"
+    @property
+    def makes_wait(self) -> bool:
+        """Whether a sender waits for more than the append, unless it says it will not."""
+        return bool(self.store.positions.promised)
 
-    async def flushed(self, put: Put) -> PutStatus:
-        """Waits until the disk has what `put` wrote; FLUSH_DISK_TIMEOUT if that takes longer than syncFlushTimeout."""
-        try:
-            done = await asyncio.wait_for(self.store.flushed(put.end), self.flush_timeout_ms / 1000)
-        except TimeoutError:
-            done = False
-        return PutStatus.PUT_OK if done else PutStatus.FLUSH_DISK_TIMEOUT
+    def must_wait(self, put: Put, properties: dict[str, str]) -> bool:
+        """Whether the answer to this put has to wait."""
+        return self.makes_wait and put.status is PutStatus.PUT_OK and properties.get(names.WAIT) != "false"
+
+    async def kept(self, put: Put) -> PutStatus:
+        """Waits until what the broker promises of `put` is true, or the time for it is over."""
+        positions = self.store.positions
+        return status_of(await positions.wait(put.end, positions.promised))
+
+
+def status_of(missed: Missed) -> PutStatus:
+    """How a sender hears of a promise that was not kept in time; of two, Apache names the replicas."""
+    if Missed.REPLICATED in missed:
+        return PutStatus.FLUSH_SLAVE_TIMEOUT
+    return PutStatus.FLUSH_DISK_TIMEOUT if missed else PutStatus.PUT_OK
 
 
 def set_properties(record: Record, properties: dict[str, str]) -> None:

@@ -207,7 +207,7 @@ class SendService:
         if len(record.properties_raw) > MAX_BYTES:
             raise self._illegal(f"the properties have {len(record.properties_raw)} bytes with those the broker adds")
         unique_id = record.properties.get(keys.UNIQ_KEY, "")
-        must_wait = self.path.sync_flush and record.properties.get(keys.WAIT) != "false"
+        must_wait = self.path.makes_wait and record.properties.get(keys.WAIT) != "false"
         # The answer names the queue that was asked for, also of a message that waits elsewhere before it gets there.
         queue_id = request.queue_id
         put = self._put(record)
@@ -215,7 +215,7 @@ class SendService:
         self.stats.put(record.topic, record.queue_id, 1, put.size, message_type(record.properties))
         handle = self._recall_handle(request.topic, record)
         if must_wait:
-            return self._answer_when_flushed(put, queue_id, unique_id, handle)
+            return self._answer_when_kept(put, queue_id, unique_id, handle)
         message_id = self.address.message_id(put.physical_offset)
         return self._answer(put.status, message_id, queue_id, put, unique_id, handle)
 
@@ -276,8 +276,8 @@ class SendService:
             remark = f"{remark} {put.reason}"
         raise Refused(PUT_CODES.get(put.status, ResponseCode.SYSTEM_ERROR), remark)
 
-    async def _answer_when_flushed(self, put: Put, queue_id: int, unique_id: str, handle: str | None) -> Answer:
-        status = await self.path.flushed(put) if put.status is PutStatus.PUT_OK else put.status
+    async def _answer_when_kept(self, put: Put, queue_id: int, unique_id: str, handle: str | None) -> Answer:
+        status = await self.path.kept(put) if put.status is PutStatus.PUT_OK else put.status
         return self._answer(status, self.address.message_id(put.physical_offset), queue_id, put, unique_id, handle)
 
     def _answer(
@@ -345,10 +345,10 @@ class SendService:
         if not self.path.must_wait(put, properties):
             return self._answer(put.status, message_ids, request.queue_id, put, unique_id)
 
-        async def when_flushed() -> Answer:
-            return self._answer(await self.path.flushed(put), message_ids, request.queue_id, put, unique_id)
+        async def when_kept() -> Answer:
+            return self._answer(await self.path.kept(put), message_ids, request.queue_id, put, unique_id)
 
-        return when_flushed()
+        return when_kept()
 
 
 def not_safe_yet(status: PutStatus) -> str:

@@ -42,6 +42,7 @@ LIVE_STORE_KEYS = frozenset(
         "diskSpaceWarningLevelRatio",
         "fileReservedTime",
         "maxMessageSize",
+        "syncFlushTimeout",
     }
 )
 

@@ -27,6 +27,7 @@ from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.transactions.offset_set import OffsetSet
 from arrowmq.clock import Clock
 from arrowmq.store import MessageStore, Put, PutStatus
+from arrowmq.store.positions import FLUSHED
 from arrowmq.wire import properties as keys
 from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.records import Record, RecordError, decode_record
@@ -308,7 +309,7 @@ class TransactionLog:
         """Commits the progress, as offsets of CID_RMQ_SYS_TRANS. Only what is on disk counts: a power cut must not take
         away a renewal whose half message is no longer looked at."""
         done_before, op_offset = self.done_before, self._passed_ops()
-        if not await self.store.flushed(self.store.appended):
+        if await self.store.positions.wait(self.store.appended, FLUSHED):
             return
         self._op_offset = op_offset
         for topic, offset in ((HALF_TOPIC, done_before), (OP_HALF_TOPIC, op_offset)):

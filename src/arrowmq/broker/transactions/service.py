@@ -182,7 +182,7 @@ class TransactionService:
             put = self._publish(half)
         self.counts.decided(half, wanted, self.clock.now_ms())
         transactions.end(half, wanted)
-        return self._when_flushed(put) if put is not None and self.path.sync_flush else Answer()
+        return self._when_kept(put) if put is not None and self.path.makes_wait else Answer()
 
     def _look_back(self, half: Record) -> tuple[End | None, Record | None]:
         """For an end that may not be the first: what was decided, or else the half message that is still open."""
@@ -238,8 +238,8 @@ class TransactionService:
         self.stats.put(message.topic, message.queue_id, 1, put.size, TRANSACTION)
         return put
 
-    async def _when_flushed(self, put: Put) -> Answer:
-        status = await self.path.flushed(put)
+    async def _when_kept(self, put: Put) -> Answer:
+        status = await self.path.kept(put)
         return Answer(remark=None if status is PutStatus.PUT_OK else f"{status.name}: {NOT_ON_DISK}")
 
     # A second chance

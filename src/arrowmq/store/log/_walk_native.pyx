@@ -36,19 +36,6 @@ cdef enum:
     BAD_PROPERTIES = -6
     BAD_RECORD_CRC = -7
     GAP = -8
-    CHECK_BODY_CRC = 1
-    CHECK_RECORD_CRC = 2
-
-
-cdef struct Parts:
-    int64_t size
-    int64_t body
-    int64_t body_length
-    int64_t topic
-    int64_t topic_length
-    int64_t properties
-    int64_t properties_length
-    int64_t store_timestamp_at
 
 
 cdef extern from *:

@@ -198,4 +198,6 @@ class CommitLog:
         """Retention: the oldest segment goes. Reads that hold views of it keep its bytes until they let go."""
         self._starts.pop(0)
         self._note_begin()
-        return self.segments.pop(0)
+        oldest = self.segments.pop(0)
+        oldest.unpin()
+        return oldest

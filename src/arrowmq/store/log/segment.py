@@ -11,10 +11,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from arrowmq import native
 from arrowmq.store.disk import Disk
 from arrowmq.store.errors import StoreDamaged
 
+if TYPE_CHECKING:
+    from arrowmq.store.log import _pin_plain as _pin
+else:
+    _pin = native.load("arrowmq.store.log._pin")
+
+Pin = _pin.Pin
 NAME_DIGITS = 20
 FETCH_BYTES = 2 * 1024 * 1024  # at once: of more the kernel leaves out a part
 
@@ -24,9 +32,10 @@ def segment_name(start: int) -> str:
 
 
 class Segment:
-    """One file. It is mapped at first use; what still views it keeps it mapped after it is dropped or deleted."""
+    """One file. It is mapped at first use; what still views it keeps it mapped after it is dropped or deleted. Readers
+    that stay keep a `Pin` instead, which ends with the mapping."""
 
-    __slots__ = ("_disk", "_map", "_path", "_view", "scattered", "size", "start", "writable")
+    __slots__ = ("_disk", "_map", "_path", "_pin", "_view", "scattered", "size", "start", "writable")
 
     def __init__(
         self,
@@ -46,6 +55,7 @@ class Segment:
         self._disk = disk
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
+        self._pin: Pin | None = None
 
     @property
     def path(self) -> Path:
@@ -75,8 +85,21 @@ class Segment:
         assert self._map is not None
         return self._map
 
+    @property
+    def pin(self) -> Pin:
+        """The mapping for a reader that comes back: it holds until the file is unmapped or taken out of its store."""
+        if self._pin is None:
+            self._pin = Pin(self.view, self.start)
+        return self._pin
+
+    def unpin(self) -> None:
+        if self._pin is not None:
+            self._pin.drop()
+            self._pin = None
+
     def unmap(self) -> None:
         """Forget the mapping. Views handed out keep it alive until they are released."""
+        self.unpin()
         self._view = None
         self._map = None
 

@@ -373,7 +373,9 @@ class ConsumeQueue:
             last = self.entry(self.segments[1].start // ENTRY_BYTES - 1)
             if last is None or last.physical_offset >= min_physical:
                 break
-            detached.append(self.segments.pop(0))
+            oldest = self.segments.pop(0)
+            oldest.unpin()
+            detached.append(oldest)
         self._checked_min = -1
         return detached
 

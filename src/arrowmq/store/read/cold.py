@@ -1,4 +1,4 @@
-"""Reads that would wait for the disk: found out without touching the pages, and waited for in a thread of their own.
+"""Reads that wait for the disk, in a thread of their own. Which reads these are is `QueueReader`'s to say.
 
 The thread reads the bytes with plain reads, which brings them into the page cache while the interpreter lock is free;
 the loop then serves them from the mapping like any others.
@@ -7,8 +7,6 @@ the loop then serves them from the mapping like any others.
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import mmap
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -18,23 +16,7 @@ from arrowmq.store.queues.consumequeue import ENTRY_BYTES
 if TYPE_CHECKING:
     from arrowmq.store.message_store import MessageStore
 
-_PAGE = mmap.PAGESIZE
-HOT_ENTRIES = 200  # of a queue, a page
 AHEAD_BYTES = 64 * 1024  # of entries that are read at once: who reads a backlog comes for the next ones soon
-HOT_BYTES = 64 << 20  # what was appended last is in the page cache; asking for it would only cost time
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def is_resident(view: memoryview, position: int, size: int) -> bool:
-    """Whether all pages of a part of a mapped file are in memory."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(view, position))
-    start = address // _PAGE * _PAGE
-    length = address + size - start
-    pages = -(-length // _PAGE)
-    states = (ctypes.c_ubyte * pages)()
-    if _libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(length), states) != 0:
-        return True  # not known: then the read must do
-    return all(state & 1 for state in states)
 
 
 class ColdReader:
@@ -42,26 +24,6 @@ class ColdReader:
         self._store = store
         self._thread: ThreadPoolExecutor | None = None
         self.count = 0  # reads that went through the thread
-
-    def is_cold(self, physical_offset: int, size: int) -> bool:
-        log = self._store.commit_log
-        if physical_offset + HOT_BYTES >= log.appended:
-            return False
-        segment = log.segment_at(physical_offset)
-        if segment is None or size <= 0:
-            return False
-        position = physical_offset - segment.start
-        return not is_resident(segment.view, position, min(size, segment.size - position))
-
-    def has_cold_entry(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether the entry of a message would have to be read from disk; those written last are in memory."""
-        queue = self._store.consume_queues.find(topic, queue_id)
-        if queue is None or not 0 <= offset < queue.tail.next_offset - HOT_ENTRIES:
-            return False
-        segment = queue.segment_at(offset * ENTRY_BYTES)
-        if segment is None:
-            return False
-        return not is_resident(segment.view, offset * ENTRY_BYTES - segment.start, ENTRY_BYTES)
 
     async def warm(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> None:
         """Bring the queue entries and records of a read into memory."""

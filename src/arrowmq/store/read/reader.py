@@ -1,18 +1,34 @@
-"""Reading: by queue and offset with Apache's limits and outcomes, and by time."""
+"""Reading: by queue and offset with Apache's limits and outcomes, and by time.
+
+What a read finds in memory and in order is `QueueReader`'s (`_reader_plain.py` says what that is). The rest is decided
+here: offsets out of bounds, records that are damaged or gone, filters that have to see the records.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import struct
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from arrowmq import native
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.log.walk import CHECK_BODY_CRC, CHECK_RECORD_CRC, check_record
+from arrowmq.store.positions import Marks
 from arrowmq.store.queues.consumequeue import ENTRY_BYTES, ConsumeQueue
 from arrowmq.store.queues.table import Queues
+from arrowmq.store.read._reader_plain import COLD, FOUND, Found, Limits
 from arrowmq.store.results import Boundary, EntryFilter, GetStatus, Got
+
+if TYPE_CHECKING:
+    from arrowmq.store.read import _reader_plain as _reader
+else:
+    _reader = native.load("arrowmq.store.read._reader")
+
+QueueReader = _reader.QueueReader
+Cursor = _reader.Cursor
+is_resident = _reader.is_resident
 
 MAX_PULL_BYTES = 128 << 20
 MIN_PULL_BYTES = 100
@@ -31,33 +47,86 @@ def store_timestamp_of(record: memoryview) -> int:
     return int(_LONG.unpack_from(record, 68 if is_v6 else 56)[0])
 
 
+def limits_of(config: StoreConfig) -> Limits:
+    return Limits(
+        scan_bytes=config.max_filter_message_size,
+        memory_bytes=physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100,
+        in_memory=(config.max_transfer_bytes_on_message_in_memory, config.max_transfer_count_on_message_in_memory),
+        on_disk=(config.max_transfer_bytes_on_message_in_disk, config.max_transfer_count_on_message_in_disk),
+    )
+
+
 class Reader:
     """Answers reads from the queues and the mapped log."""
 
-    def __init__(self, log: CommitLog, queues: Queues, config: StoreConfig, confirmed: Callable[[], int]) -> None:
+    def __init__(self, log: CommitLog, queues: Queues, config: StoreConfig, positions: Marks) -> None:
         self._log = log
         self._queues = queues
-        self._config = config
-        self._confirmed = confirmed
-        self._memory_bytes = physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100
-        # Records from here on were checked at opening, or written since; older ones are checked at reading.
-        self.checked_from = 0
+        self._positions = positions
+        self.limits = limits_of(config)
+        self.records = QueueReader(log, self.limits, positions)
         self.damaged_records = 0
         self._checks = CHECK_BODY_CRC
         if config.enabled_append_prop_crc or config.force_verify_prop_crc:
             self._checks |= CHECK_RECORD_CRC
 
+    @property
+    def checked_from(self) -> int:
+        """Records from here on were checked at opening, or written since; older ones are checked at reading."""
+        return self.records.checked_from
+
+    @checked_from.setter
+    def checked_from(self, position: int) -> None:
+        self.records.checked_from = position
+
     def bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
         """Min and max offset as readers may see them."""
-        largest = queue.confirmed_max(self._confirmed())
+        largest = queue.confirmed_max(self._positions.confirmed_end)
         return min(queue.min_offset(self._log.min_offset), largest), largest
+
+    def get_if_hot(
+        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, matches: EntryFilter | None
+    ) -> Got | None:
+        """`get`, or None if it would wait for the disk."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return Got(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        codes = None if matches is None else matches.codes or None
+        bounded = min(max(max_bytes, MIN_PULL_BYTES), MAX_PULL_BYTES)
+        found = self.records.find(Cursor(queue), offset, max_count, bounded, codes)
+        if found.outcome == COLD:
+            return None
+        if found.outcome == FOUND and (matches is None or not matches.needs_record):
+            return self._got(found)
+        return self._get(queue, offset, max_count, bounded, matches)
 
     def get(
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, matches: EntryFilter | None
     ) -> Got:
+        got = self.get_if_hot(topic, queue_id, offset, max_count, max_bytes, matches)
         queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return Got(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        if got is not None or queue is None:
+            return got or Got(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        return self._get(queue, offset, max_count, min(max(max_bytes, MIN_PULL_BYTES), MAX_PULL_BYTES), matches)
+
+    def _got(self, found: Found) -> Got:
+        """Records of one file, of which neighbours become one piece."""
+        got = Got(GetStatus.FOUND, found.next_offset, found.min_offset, found.max_offset)
+        run_start = run_end = -1
+        for start, size in zip(found.starts, found.sizes, strict=True):
+            if start != run_end:
+                self._close_run(got, run_start, run_end)
+                run_start = start
+            run_end = start + size
+        self._close_run(got, run_start, run_end)
+        got.count, got.total_bytes = len(found.starts), sum(found.sizes)
+        got.first_physical_offset, got.last_physical_offset = found.starts[0], found.starts[-1]
+        got.suggests_slave = found.suggests_slave
+        return got
+
+    def _get(
+        self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, matches: EntryFilter | None
+    ) -> Got:
         smallest, largest = self.bounds(queue)
         if largest == 0:
             return Got(GetStatus.NO_MESSAGE_IN_QUEUE, 0, smallest, largest)
@@ -72,10 +141,10 @@ class Reader:
             per_file = queue.file_bytes // ENTRY_BYTES
             return Got(GetStatus.OFFSET_FOUND_NULL, (offset // per_file + 1) * per_file, smallest, largest)
         got = Got(GetStatus.NO_MATCHED_MESSAGE, offset, smallest, largest)
-        limit = max(self._config.max_filter_message_size, max_count * ENTRY_BYTES)
+        limit = max(self.limits.scan_bytes, max_count * ENTRY_BYTES)
         # The loop stops before the entry at which `limit` bytes of entries were scanned.
         entries = entries[: -(-limit // ENTRY_BYTES) * ENTRY_BYTES]
-        self._gather(got, entries, offset, max_count, min(max(max_bytes, MIN_PULL_BYTES), MAX_PULL_BYTES), matches)
+        self._gather(got, entries, offset, max_count, max_bytes, matches)
         return got
 
     def _gather(
@@ -83,8 +152,8 @@ class Reader:
     ) -> None:
         """Scan entries and take the records wanted, as long as they fit; neighbours in the log become one piece."""
         end = self._log.appended
-        in_memory_from = end - self._memory_bytes
-        config = self._config
+        limits = self.limits
+        in_memory_from = end - limits.memory_bytes
         run_start = run_end = -1
         skip_below = -1
         last_scanned = -1
@@ -93,12 +162,7 @@ class Reader:
             if got.count:
                 if got.count + 1 > max_count or got.total_bytes + size > max_bytes:
                     break
-                if physical >= in_memory_from:
-                    most_bytes = config.max_transfer_bytes_on_message_in_memory
-                    most_count = config.max_transfer_count_on_message_in_memory
-                else:
-                    most_bytes = config.max_transfer_bytes_on_message_in_disk
-                    most_count = config.max_transfer_count_on_message_in_disk
+                most_bytes, most_count = limits.in_memory if physical >= in_memory_from else limits.on_disk
                 if got.total_bytes + size > most_bytes or got.count >= most_count:
                     break
             got.next_offset = offset + number + 1
@@ -131,7 +195,7 @@ class Reader:
                 run_start = physical
             run_end = physical + size
         self._close_run(got, run_start, run_end)
-        got.suggests_slave = last_scanned >= 0 and end - last_scanned > self._memory_bytes
+        got.suggests_slave = last_scanned >= 0 and end - last_scanned > limits.memory_bytes
 
     def _close_run(self, got: Got, start: int, end: int) -> None:
         if start >= 0:
