@@ -28,10 +28,10 @@ def event(what: str, test: str, error: str = "") -> str:
 
 
 def test_every_expected_failure_is_a_test_listed_once_under_one_reason() -> None:
-    assert [] == [test for test in LISTED if not re.fullmatch(r"\w+IT#\w+(\[\w+\])?", test)]
+    assert [] == [test for test in LISTED if not re.fullmatch(r"\w+IT#\w+(\[\d\])?", test)]
     assert [] == [test for test, times in Counter(LISTED).items() if times > 1]
     assert [] == [test for test in LISTED if test.partition("#")[0] in LEFT_OUT]
-    assert all(tests == tuple(sorted(tests)) and tests for tests in EXPECTED.values())
+    assert all(EXPECTED.values())
     assert set() == WITH_A_CLUSTER_OF_THEIR_OWN & LEFT_OUT.keys()
 
 

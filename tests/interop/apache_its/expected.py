@@ -25,6 +25,11 @@ class Reason(Enum):
         return self in (Reason.INSIDE, Reason.APACHE_TOO)
 
 
+def each(test: str, parameters: int) -> tuple[str, ...]:
+    """The names of a test that runs once for each of so many parameters."""
+    return tuple(f"{test}[{number}]" for number in range(parameters))
+
+
 EXPECTED: dict[Reason, tuple[str, ...]] = {
     Reason.POP: (
         "BatchAckIT#testBatchAckNormallyWithOutPopBuffer",
@@ -58,18 +63,21 @@ EXPECTED: dict[Reason, tuple[str, ...]] = {
         "PopOrderlyIT#testPopOrderly",
         "PopOrderlyIT#testPopOrderlyThenNoAck",
         "PopOrderlyIT#testReentrant",
+        "RecallWithTraceIT#testRecallTrace",
+        *each("SendAndRecallDelayMessageIT#testSendAndRecall", 2),
+        "SendAndRecallDelayMessageIT#testSendAndRecall_ukCollision[1]",
+        *each("SendAndRecallDelayMessageIT#testSendAndRecv", 2),
     ),
     Reason.PRIORITY: (
         "ClusterGrpcIT#testSimpleConsumerSendAndRecvPriorityMessage",
-        "PopPriorityIT#test_normal_send",
-        "PopPriorityIT#test_priority_consume_always_high_priority",
-        "PopPriorityIT#test_priority_consume_disable",
-        "PopPriorityIT#test_priority_consume_from_high_to_low",
-        "PopPriorityIT#test_priority_consume_retry_as_highest",
-        "PopPriorityIT#test_priority_consume_retry_as_lowest",
-        "PopPriorityIT#test_priority_consume_use_separate_retry_queue",
-        "PopPriorityIT#test_priority_consume_use_separate_retry_queue_with_queue_expansion",
-        "PopPriorityIT#test_priority_send",
+        *each("PopPriorityIT#test_priority_consume_always_high_priority", 4),
+        *each("PopPriorityIT#test_priority_consume_disable", 4),
+        *each("PopPriorityIT#test_priority_consume_from_high_to_low", 4),
+        *each("PopPriorityIT#test_priority_consume_retry_as_highest", 4),
+        *each("PopPriorityIT#test_priority_consume_retry_as_lowest", 4),
+        *each("PopPriorityIT#test_priority_consume_use_separate_retry_queue", 4),
+        *each("PopPriorityIT#test_priority_consume_use_separate_retry_queue_with_queue_expansion", 4),
+        *each("PopPriorityIT#test_priority_send", 4),
     ),
     Reason.STATIC_TOPICS: (
         "CreateAndUpdateTopicIT#testStaticTopicNotAffected",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
@@ -52,7 +53,15 @@ def page() -> str:
     rows = ""
     for reason, tests in EXPECTED.items():
         for name, of_class in groupby(sorted(tests), key=lambda test: test.partition("#")[0]):
-            methods = ", ".join(f"`{test.partition('#')[2]}`" for test in of_class)
-            rows += f"| `{name}` | {methods} | {reason.value} |\n"
+            rows += f"| `{name}` | {_names(test.partition('#')[2] for test in of_class)} | {reason.value} |\n"
     left_out = "".join(f"| `{name}` | {reason} |\n" for name, reason in LEFT_OUT.items())
     return f"{HEAD}{rows}{LEFT_OUT_HEAD}{left_out}"
+
+
+def _names(tests: Iterable[str]) -> str:
+    """Tests with parameters once, with their parameters' numbers: `test[0, 1]`."""
+    numbers: dict[str, list[str]] = {}
+    for test in tests:
+        name, _, number = test.rstrip("]").partition("[")
+        numbers.setdefault(name, []).extend([number] if number else [])
+    return ", ".join(f"`{name}[{', '.join(each)}]`" if each else f"`{name}`" for name, each in numbers.items())
