@@ -31,7 +31,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make apache-its", description=__doc__.partition("\n")[0])
     parser.add_argument("tests", nargs="*", help="TlsIT (a class), TlsIT#testName, pop (a package); without any: all")
     parser.add_argument("--on", choices=KINDS, action="append", help="only this cluster (else both, ours first)")
-    parser.add_argument("--lanes", type=int, default=2, help="classes that run at a time")
+    parser.add_argument("--lanes", type=int, default=3, help="classes that run at a time")
     parser.add_argument("--work", type=Path, default=WORK, help="a folder for logs and results, emptied at the start")
     parser.add_argument("--resume", action="store_true", help="keep the results in the folder, run what is missing")
     parser.add_argument("--minutes", type=float, default=0, help="begin no class after this time (then: --resume)")
@@ -58,10 +58,13 @@ def main() -> int:
     results = ResultsFile(options.work / "results.json")
     deadline = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     suite = Suite(known, options.work, results, options.lanes, options.class_timeout, deadline)
-    for kind in options.on or KINDS:
-        if not suite.run(kind, selection):
-            print("time is up: run it again with --resume for the rest")
-            return NOT_FINISHED
+    try:
+        is_finished = all(suite.run(kind, selection) for kind in options.on or KINDS)
+    except KeyboardInterrupt:
+        is_finished = False
+    if not is_finished:
+        print("not finished: run it again with --resume for the rest")
+        return NOT_FINISHED
 
     report = side_by_side(results.of)
     (options.work / "report.txt").write_text(report)
