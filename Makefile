@@ -4,7 +4,7 @@ PYTEST = $(BIN)/pytest --reruns 1 -r fER
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit twins asan packages interop client-suite kinds-soak mqadmin bench bench-quick bench-peers bench-growth bench-pauses bench-spark spark-soak pipeline-soak spark-next clean
+.PHONY: help setup native demo test check unit twins asan packages interop apache-its client-suite kinds-soak mqadmin bench bench-quick bench-peers bench-growth bench-pauses bench-spark spark-soak pipeline-soak spark-next clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -47,6 +47,9 @@ kinds-soak: setup  ## every kind of message at length: many kill points and seed
 
 client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
 	$(BIN)/python tests/interop/client_suite.py
+
+apache-its: setup  ## Apache's own integration tests on its brokers and on ours (OPTIONS="--on arrowmq pop": a part; docs/apache-its.md)
+	$(BIN)/python -u -m tests.interop.apache_its $(OPTIONS)
 
 packages: setup  ## build the wheel and the source package, install each into an empty environment and use it there
 	@tools/packages

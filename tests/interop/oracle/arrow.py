@@ -38,9 +38,9 @@ def server(folder: Path, namesrv_port: int, port: int, /, **config: Value) -> Se
     return Server("arrowmq", command, folder, port=port, ready="ready", env=_environment())
 
 
-def namesrv(folder: Path, port: int) -> Server:
+def namesrv(folder: Path, port: int, /, **config: Value) -> Server:
     folder.mkdir(parents=True, exist_ok=True)
-    command = [*COMMAND, "namesrv", "--port", str(port), "--dir", str(folder)]
+    command = [*COMMAND, "namesrv", "--port", str(port), "--dir", str(folder), *_settings(config)]
     return Server("arrowmq-namesrv", command, folder, port=port, ready="ready", env=_environment())
 
 

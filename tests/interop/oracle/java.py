@@ -21,7 +21,7 @@ QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m", "-Xmx512m", "
 
 
 def jars(profile: str = "servers") -> str:
-    """The class path of a profile of pom.xml ("servers", "client4", "servers4"), fetched with Maven on first use."""
+    """The class path of a profile of pom.xml ("servers", "client4", "servers4", "its"), fetched on first use."""
     toolchain.require("java", "javac", "mvn")
     pom = HERE / "pom.xml"
     folder = toolchain.home() / f"lib-{profile}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
