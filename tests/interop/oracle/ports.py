@@ -8,10 +8,12 @@ import socket
 
 HOST = "127.0.0.1"
 # Below those that the kernel hands out to whoever asks for any: it would, between two lives of a server. And each of
-# the processes that tests run in has its own: they would take them from each other.
+# the processes that tests run in has its own: they would take them from each other. Runs at the same time in several
+# working copies set ARROWMQ_PORT_SLICE to numbers that lie apart.
 LOWEST, PROCESSES, EACH = 10_000, 16, 1375
 
-_number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PROCESSES
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_number = (int(os.environ.get("ARROWMQ_PORT_SLICE", "0")) + _worker) % PROCESSES
 _chance = random.SystemRandom()
 
 
