@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from arrowmq.cli.doctor.command import examine
-from arrowmq.cli.doctor.facts import (
+from arrowmq.inspect.doctor import examine
+from arrowmq.inspect.doctor.facts import (
     BrokerFacts,
     Facts,
     Finding,

@@ -27,7 +27,7 @@ COMMANDS = {
     "store": ("arrowmq.cli.store:store_group", "Check, dump, measure and rebuild a store directory."),
     "pipeline": ("arrowmq.cli.pipeline.command:pipeline_group", "Run Spark pipelines over topics."),
     "bench": ("arrowmq.cli.bench:bench", "Measure a running server."),
-    "doctor": ("arrowmq.cli.doctor.command:doctor", "Look for what is wrong, and say what to do."),
+    "doctor": ("arrowmq.cli.doctor:doctor", "Look for what is wrong, and say what to do."),
     "completion": ("arrowmq.cli.completion:completion", "Print the script that makes a shell complete commands."),
 }
 BROKER_COMMANDS = {

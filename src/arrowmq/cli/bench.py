@@ -14,10 +14,10 @@ from rich.progress import Progress
 
 from arrowmq.cli.cluster_link import Link, connected
 from arrowmq.cli.examples import examples
-from arrowmq.cli.screen import bytes_text
 from arrowmq.client.consume.consumer import Consumer
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.client.produce.producer import Producer
+from arrowmq.inspect.texts import bytes_text
 
 QUIET_S = 10.0
 

@@ -8,9 +8,10 @@ import click
 
 from arrowmq.cli.cluster_link import Failure, Link, NotReachable, connected
 from arrowmq.cli.examples import examples
-from arrowmq.cli.screen import Column, second_text
+from arrowmq.cli.screen import Column
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
+from arrowmq.inspect.texts import second_text
 from arrowmq.wire.bodies import ClusterInfo
 
 

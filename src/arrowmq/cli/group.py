@@ -9,9 +9,10 @@ import click
 from arrowmq.cli.cluster_link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
 from arrowmq.cli.completion import complete_group
 from arrowmq.cli.examples import examples
-from arrowmq.cli.screen import Column, counted, time_text
+from arrowmq.cli.screen import Column
 from arrowmq.client import names
 from arrowmq.client.admin.inspect import each_of
+from arrowmq.inspect.texts import counted, time_text
 from arrowmq.wire.bodies import ConsumerConnection, OffsetWrapper, SubscriptionGroupConfig
 from arrowmq.wire.message_queue import MessageQueue
 

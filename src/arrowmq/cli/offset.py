@@ -11,8 +11,9 @@ from arrowmq.cli.cluster_link import Link, confirm, connected, yes_option
 from arrowmq.cli.completion import complete_group, complete_topic
 from arrowmq.cli.examples import examples
 from arrowmq.cli.group import QUEUE_COLUMNS, queue_rows
-from arrowmq.cli.screen import TIME, Column, counted
+from arrowmq.cli.screen import TIME, Column
 from arrowmq.client.admin.offsets import PlannedReset
+from arrowmq.inspect.texts import counted
 from arrowmq.wire.message_queue import MessageQueue
 
 

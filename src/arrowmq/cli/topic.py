@@ -9,10 +9,11 @@ import click
 from arrowmq.cli.cluster_link import Failure, Link, broker_option, cluster_option, confirm, connected, yes_option
 from arrowmq.cli.completion import complete_topic
 from arrowmq.cli.examples import examples
-from arrowmq.cli.screen import Column, counted, perm_text, time_text
+from arrowmq.cli.screen import Column
 from arrowmq.client import names
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import Refused
+from arrowmq.inspect.texts import counted, perm_text, time_text
 from arrowmq.wire.bodies import TopicConfig
 from arrowmq.wire.codes import RequestCode, ResponseCode
 

@@ -14,11 +14,13 @@ import click
 from arrowmq.cli.cluster_link import Failure, Link, connected
 from arrowmq.cli.completion import complete_group, complete_topic
 from arrowmq.cli.examples import examples
-from arrowmq.cli.messages.rows import MESSAGE_COLUMNS, find_by_id, message_row, offsets_at, show_message
-from arrowmq.cli.screen import TIME, body_text, counted, time_text
+from arrowmq.cli.messages.rows import MESSAGE_COLUMNS, find_by_id, show_message
+from arrowmq.cli.screen import TIME
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.produce.outgoing import Message
 from arrowmq.client.produce.producer import Producer
+from arrowmq.inspect.messages.finding import message_row, offsets_at
+from arrowmq.inspect.texts import body_text, counted, time_text
 from arrowmq.wire import properties as prop
 from arrowmq.wire.message_queue import MessageQueue
 
@@ -174,7 +176,7 @@ async def _positions(link: Link, topic: str, since: str) -> dict[MessageQueue, i
         return {queue: each.min_offset for queue, each in stats.items()}
     if since == "end":
         return {queue: each.max_offset for queue, each in stats.items()}
-    return await offsets_at(link, topic, list(stats), TIME.convert(since, None, None))
+    return await offsets_at(link.admin, topic, list(stats), TIME.convert(since, None, None))
 
 
 async def _arriving(
@@ -270,7 +272,7 @@ async def _by_time(
     link: Link, topic: str, begin_ms: int, end_ms: int | None, tag: str | None, limit: int
 ) -> list[ReceivedMessage]:
     stats = await link.admin.topic_stats(topic)
-    starts = await offsets_at(link, topic, list(stats), begin_ms)
+    starts = await offsets_at(link.admin, topic, list(stats), begin_ms)
     found: list[ReceivedMessage] = []
     with link.screen.progress("messages", sum(max(0, stats[each].max_offset - starts[each]) for each in starts)) as bar:
         for queue, offset in starts.items():

@@ -15,10 +15,12 @@ import click
 from arrowmq.cli.cluster_link import Failure, Link, confirm, connected, yes_option
 from arrowmq.cli.completion import complete_group
 from arrowmq.cli.examples import examples
-from arrowmq.cli.messages.rows import message_row, show_message
-from arrowmq.cli.screen import TIME, Column, counted, second_text, time_text
+from arrowmq.cli.messages.rows import show_message
+from arrowmq.cli.screen import TIME, Column
 from arrowmq.client import names
 from arrowmq.client.message import ReceivedMessage
+from arrowmq.inspect.messages.finding import message_row
+from arrowmq.inspect.texts import counted, second_text, time_text
 from arrowmq.wire import properties as prop
 
 _GROUP = click.argument("group", shell_complete=complete_group)

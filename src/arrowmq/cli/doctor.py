@@ -1,6 +1,6 @@
 """`arrowmq doctor`: looks for what is wrong, and says what to do.
 
-Facts first (`doctor_gather.py`), then a list of small checks over them (`doctor_servers.py`, `doctor_topics.py`).
+What it looks at and what it thinks of that is in `arrowmq.inspect.doctor`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ import click
 
 from arrowmq.cli.cluster_link import connect_options, json_option, namesrv_options, run
 from arrowmq.cli.completion import complete_topic
-from arrowmq.cli.doctor.facts import ERROR, NOTE, WARNING, Facts, Finding
-from arrowmq.cli.doctor.servers import SERVER_CHECKS
-from arrowmq.cli.doctor.topics import TOPIC_CHECKS
 from arrowmq.cli.examples import examples
-from arrowmq.cli.screen import Screen, counted
+from arrowmq.cli.screen import Screen
+from arrowmq.inspect.doctor import examine
+from arrowmq.inspect.doctor.facts import ERROR, NOTE, WARNING, Facts, Finding
+from arrowmq.inspect.texts import counted
 
-CHECKS = {**SERVER_CHECKS, **TOPIC_CHECKS}
 _STYLES = {ERROR: "red", WARNING: "yellow", NOTE: "cyan"}
-
-
-def examine(facts: Facts) -> dict[str, list[Finding]]:
-    """Every check by its title, with what it found."""
-    return {title: check(facts) for title, check in CHECKS.items()}
 
 
 @click.command(
@@ -72,8 +66,8 @@ def doctor(
 
     async def work() -> None:
         nonlocal is_reached
-        from arrowmq.cli.doctor.gather import gather
         from arrowmq.client.options import namesrv_addresses
+        from arrowmq.inspect.doctor.gather import gather
 
         facts = await gather(
             sorted(namesrv_addresses(namesrv)), connect, topic=topic, directory=directory, watch_s=watch_s

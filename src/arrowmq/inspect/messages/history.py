@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from arrowmq.cli.broker_clock import SKEW_MS, clock_skew_ms
-from arrowmq.cli.cluster_link import Link
-from arrowmq.cli.messages.rows import find_by_id, offsets_at
 from arrowmq.client import names
+from arrowmq.client.admin import Admin
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import Refused
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.message_trace import TRACE_TOPIC
+from arrowmq.inspect.broker_clock import SKEW_MS, clock_skew_ms
+from arrowmq.inspect.messages.finding import find_by_id, offsets_at
 from arrowmq.wire import properties as prop
 from arrowmq.wire.bodies import ConsumeQueueData
 from arrowmq.wire.message_queue import MessageQueue
@@ -86,36 +86,36 @@ class Life:
     traces: list[Trace] = field(default_factory=list)
 
 
-async def gather(link: Link, msg_id: str, topic: str | None) -> Life:
-    found = await find_by_id(link, msg_id, topic, also=WAITING_TOPICS)
+async def gather(admin: Admin, msg_id: str, topic: str | None) -> Life:
+    found = await find_by_id(admin, msg_id, topic, also=WAITING_TOPICS)
     unique_id = found.msg_id
-    masters = await link.admin.masters()
+    masters = await admin.masters()
 
     async def forms(in_topic: str, *, is_unique: bool = True) -> list[ReceivedMessage]:
         by_broker = await each_of(
             masters,
-            lambda name: link.admin.indexed_at(masters[name], name, in_topic, unique_id, is_unique=is_unique),
+            lambda name: admin.indexed_at(masters[name], name, in_topic, unique_id, is_unique=is_unique),
         )
         return sorted((each for some in by_broker.values() for each in some), key=lambda each: each.store_timestamp)
 
     real_topic = _real_topic(found)
     published = found if found.topic == real_topic else next(iter(await forms(real_topic)), None)
-    life = Life(found, real_topic, link.admin.session.clock.now_ms(), published)
+    life = Life(found, real_topic, admin.session.clock.now_ms(), published)
     address = masters.get((published or found).broker_name)
     if address is not None:
-        await _stored(link, life, address, published or found)
+        await _stored(admin, life, address, published or found)
     life.waits = [
-        await _waiting(link, masters, each) for name in (SCHEDULE_TOPIC, TIMER_TOPIC) for each in await forms(name)
+        await _waiting(admin, masters, each) for name in (SCHEDULE_TOPIC, TIMER_TOPIC) for each in await forms(name)
     ]
     life.halves = await forms(HALF_TOPIC)
     if life.halves:
         for op in await forms(OP_TOPIC, is_unique=False):
             life.ends.append((op.store_timestamp, op.properties.get("TRAN_END", "ended")))
         life.ends += [(each.store_timestamp, "parked") for each in await forms(PARKED_TOPIC)]
-        if not life.ends and (ended_ms := await _named_by_an_op(link, life.halves[-1])) is not None:
+        if not life.ends and (ended_ms := await _named_by_an_op(admin, life.halves[-1])) is not None:
             life.ends.append((ended_ms, "commit" if published is not None else "rollback"))
-    for group in await _groups(link, real_topic, life):
-        life.groups.append(await _group_life(link, masters, life, group, forms))
+    for group in await _groups(admin, real_topic, life):
+        life.groups.append(await _group_life(admin, masters, life, group, forms))
     life.traces = _traces(await forms(TRACE_TOPIC, is_unique=False), unique_id)
     return life
 
@@ -133,29 +133,29 @@ def _real_topic(message: ReceivedMessage) -> str:
     return topic
 
 
-async def _stored(link: Link, life: Life, address: str, message: ReceivedMessage) -> None:
-    runtime = await link.admin.broker_runtime(address)
+async def _stored(admin: Admin, life: Life, address: str, message: ReceivedMessage) -> None:
+    runtime = await admin.broker_runtime(address)
     skew_ms = clock_skew_ms(runtime, life.now_ms)
     if skew_ms is not None and abs(skew_ms) > SKEW_MS:
         life.now_ms += skew_ms  # due times are the broker's, so "now" must be as well
-    life.flush_type = (await link.admin.broker_config(address)).get("flushDiskType", "")
+    life.flush_type = (await admin.broker_config(address)).get("flushDiskType", "")
     waiting = runtime.get("remainHowManyDataToFlush", "").split()
     if len(waiting) == 2 and waiting[1] == "B" and waiting[0].isdigit() and runtime.get("commitLogMaxOffset"):
         flushed = int(runtime["commitLogMaxOffset"]) - int(waiting[0])
         life.is_flushed = message.physical_offset + message.size <= flushed
     topic = message.record.topic
-    body = await link.admin.queue_entries(address, topic, message.queue_id, message.queue_offset)
+    body = await admin.queue_entries(address, topic, message.queue_id, message.queue_offset)
     if body is not None and body.queue_data and body.queue_data[0].physic_offset == message.physical_offset:
         life.entry = body.queue_data[0]
 
 
-async def _named_by_an_op(link: Link, half: ReceivedMessage) -> int | None:
+async def _named_by_an_op(admin: Admin, half: ReceivedMessage) -> int | None:
     """When an op record named this half message, which ends it. Apache's op records have no key, so they are read."""
     queue = MessageQueue(OP_TOPIC, half.broker_name, 0)
     try:
-        offset = (await offsets_at(link, OP_TOPIC, [queue], half.store_timestamp))[queue]
+        offset = (await offsets_at(admin, OP_TOPIC, [queue], half.store_timestamp))[queue]
         for _ in range(MOST_OPS // OPS_A_READ):
-            ops = await link.admin.messages_at(queue, offset, OPS_A_READ)
+            ops = await admin.messages_at(queue, offset, OPS_A_READ)
             if not ops:
                 return None
             for op in ops:
@@ -167,31 +167,31 @@ async def _named_by_an_op(link: Link, half: ReceivedMessage) -> int | None:
     return None
 
 
-async def _waiting(link: Link, masters: dict[str, str], message: ReceivedMessage) -> Waiting:
+async def _waiting(admin: Admin, masters: dict[str, str], message: ReceivedMessage) -> Waiting:
     due_ms = 0
     address = masters.get(message.broker_name)
     if message.record.topic == SCHEDULE_TOPIC and address is not None:
         # A delayed message's queue entry has its due time where others have the hash of their tag.
-        body = await link.admin.queue_entries(address, SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
+        body = await admin.queue_entries(address, SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
         due_ms = body.queue_data[0].tags_code if body is not None and body.queue_data else 0
     else:
         due_ms = int(message.properties.get(prop.TIMER_OUT_MS, "0"))
     return Waiting(message, due_ms, message.properties.get(prop.REAL_TOPIC, ""))
 
 
-async def _groups(link: Link, topic: str, life: Life) -> list[str]:
+async def _groups(admin: Admin, topic: str, life: Life) -> list[str]:
     found = set()
     for waiting in life.waits:
         if waiting.real_topic.startswith(names.RETRY_PREFIX):
             found.add(waiting.real_topic.removeprefix(names.RETRY_PREFIX))
-    if await link.admin.session.fetch_route(topic) is not None:
-        found |= set(await link.admin.groups_of_topic(topic))
+    if await admin.session.fetch_route(topic) is not None:
+        found |= set(await admin.groups_of_topic(topic))
     return sorted(found)
 
 
-async def _group_life(link: Link, masters: dict[str, str], life: Life, group: str, forms: Forms) -> GroupLife:
+async def _group_life(admin: Admin, masters: dict[str, str], life: Life, group: str, forms: Forms) -> GroupLife:
     known = GroupLife(group)
-    online = {name: await link.admin.consumers_at(address, group) for name, address in masters.items()}
+    online = {name: await admin.consumers_at(address, group) for name, address in masters.items()}
     known.members = len({each.client_id for some in online.values() if some for each in some.connection_set})
     for some in online.values():
         if some is not None and life.topic in some.subscription_table:
@@ -201,10 +201,10 @@ async def _group_life(link: Link, masters: dict[str, str], life: Life, group: st
     message = life.published
     if message is not None and message.broker_name in masters:
         queue = MessageQueue(life.topic, message.broker_name, message.queue_id)
-        known.consumed = await link.admin.committed(group, queue)
-        progress = (await link.admin.consume_stats(group, life.topic)).get(queue)
+        known.consumed = await admin.committed(group, queue)
+        progress = (await admin.consume_stats(group, life.topic)).get(queue)
         known.pulled = progress.pull_offset if progress is not None else None
-        body = await link.admin.queue_entries(
+        body = await admin.queue_entries(
             masters[message.broker_name], life.topic, message.queue_id, message.queue_offset, group=group
         )
         if body is not None and body.queue_data and body.subscription_data is not None:
@@ -212,7 +212,7 @@ async def _group_life(link: Link, masters: dict[str, str], life: Life, group: st
     retry_topic = names.retry_topic(group)
     for copy in await forms(retry_topic):
         queue = MessageQueue(retry_topic, copy.broker_name, copy.queue_id)
-        known.retries.append((copy, await link.admin.committed(group, queue)))
+        known.retries.append((copy, await admin.committed(group, queue)))
     known.letters = await forms(names.dlq_topic(group))
     return known
 

@@ -1,4 +1,4 @@
-"""What the doctor looks at: plain facts, gathered first and judged after that by `doctor_servers` and `doctor_topics`.
+"""What the doctor looks at: plain facts, gathered first and judged after that by `servers` and `topics`.
 
 Nothing here asks anybody. So every check is a function of facts, and a test can hand it any of them.
 """

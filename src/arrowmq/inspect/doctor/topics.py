@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 
-from arrowmq.cli.doctor.facts import ERROR, NOTE, WARNING, Facts, Finding, GroupFacts
-from arrowmq.cli.screen import counted, duration_text, time_text
 from arrowmq.client import names
+from arrowmq.inspect.doctor.facts import ERROR, NOTE, WARNING, Facts, Finding, GroupFacts
+from arrowmq.inspect.texts import counted, duration_text, time_text
 from arrowmq.wire.message_queue import MessageQueue
 
 

@@ -13,8 +13,13 @@ import socket
 import time
 from pathlib import Path
 
-from arrowmq.cli.broker_clock import clock_skew_ms
-from arrowmq.cli.doctor.facts import (
+from arrowmq.client import names
+from arrowmq.client.admin import Admin
+from arrowmq.client.admin.inspect import each_of
+from arrowmq.client.errors import ArrowMQError, Refused
+from arrowmq.client.options import ConnectOptions
+from arrowmq.inspect.broker_clock import clock_skew_ms
+from arrowmq.inspect.doctor.facts import (
     BrokerFacts,
     Facts,
     GroupFacts,
@@ -24,12 +29,7 @@ from arrowmq.cli.doctor.facts import (
     NamesrvFacts,
     TopicFacts,
 )
-from arrowmq.cli.doctor.topics import is_own
-from arrowmq.client import names
-from arrowmq.client.admin import Admin
-from arrowmq.client.admin.inspect import each_of
-from arrowmq.client.errors import ArrowMQError, Refused
-from arrowmq.client.options import ConnectOptions
+from arrowmq.inspect.doctor.topics import is_own
 from arrowmq.native import is_native, load
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError

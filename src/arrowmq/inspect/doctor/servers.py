@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 
-from arrowmq.cli.broker_clock import SKEW_MS
-from arrowmq.cli.doctor.facts import ERROR, NOTE, WARNING, Facts, Finding
-from arrowmq.cli.screen import bytes_text, duration_text
+from arrowmq.inspect.broker_clock import SKEW_MS
+from arrowmq.inspect.doctor.facts import ERROR, NOTE, WARNING, Facts, Finding
+from arrowmq.inspect.texts import bytes_text, duration_text
 
 UNFLUSHED_BYTES = 256 << 20
 DISPATCH_BEHIND_BYTES = 64 << 20

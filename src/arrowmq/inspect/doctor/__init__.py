@@ -1,0 +1,14 @@
+"""What is wrong with a cluster: facts first (`gather`), then a list of small checks over them (`servers`, `topics`)."""
+
+from __future__ import annotations
+
+from arrowmq.inspect.doctor.facts import Facts, Finding
+from arrowmq.inspect.doctor.servers import SERVER_CHECKS
+from arrowmq.inspect.doctor.topics import TOPIC_CHECKS
+
+CHECKS = {**SERVER_CHECKS, **TOPIC_CHECKS}
+
+
+def examine(facts: Facts) -> dict[str, list[Finding]]:
+    """Every check by its title, with what it found."""
+    return {title: check(facts) for title, check in CHECKS.items()}

@@ -1,0 +1,1 @@
+"""Messages: found by id, shown as rows, and the life of one as events."""
