@@ -4,7 +4,7 @@ PYTEST = $(BIN)/pytest --reruns 1 -r fER
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit twins asan packages interop apache-its client-suite kinds-soak mqadmin bench bench-quick bench-peers bench-growth bench-pauses bench-spark spark-soak pipeline-soak spark-next clean
+.PHONY: help setup native demo test check unit reference asan packages interop apache-its client-suite kinds-soak mqadmin bench bench-quick bench-peers bench-growth bench-pauses bench-spark spark-soak pipeline-soak spark-next clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -18,20 +18,21 @@ native: setup  ## compile the native modules again after a change
 demo: setup  ## what the product can do, in under two minutes
 	@tools/demo
 
-check: setup  ## style, types and layers
+check: setup  ## style, types, layers and words
 	$(BIN)/ruff check src tests benchmarks examples tools setup.py
 	$(BIN)/ruff format --check src tests benchmarks examples tools setup.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/words
 
 unit: setup  ## the tests, with the native modules
 	@tools/java
 	$(PYTEST) -m "not interop" -n 2 --dist loadgroup
 
-twins: setup  ## the same tests, with the Python twins only
-	ARROWMQ_TWINS=1 $(PYTEST) -m "not interop and not spark" --ignore tests/chaos -n 2 --dist loadgroup
+reference: setup  ## the same tests, without the native modules: the pure-Python reference only
+	ARROWMQ_PURE_PYTHON=1 $(PYTEST) -m "not interop and not spark" --ignore tests/chaos -n 2 --dist loadgroup
 
-test: check unit twins  ## everything that guards a change
+test: check unit reference  ## everything that guards a change
 
 asan: setup  ## the native modules under AddressSanitizer, built apart from the others
 	@tools/asan

@@ -5,9 +5,9 @@ served. The load is 64 connections with 32 sends in flight each over small segme
 index files come often; then one send in flight each beside readers of a backlog that was thrown out of the page cache,
 so that every read waits for the disk.
 
-A pause contains what one turn of the loop serves (up to 2,048 messages) and the time in which the machine ran something
-else, which on a busy one is most of it: the CPU time of a turn, and the page faults that waited for the disk, are the
-broker's own part. `--stacks` writes where the loop was in pauses of more than 25 ms.
+A pause contains what one loop iteration serves (up to 2,048 messages) and the time in which the machine ran something
+else, which on a busy one is most of it: the CPU time of an iteration, and the page faults that waited for the disk, are
+the broker's own part. `--stacks` writes where the loop was in pauses of more than 25 ms.
 """
 
 from __future__ import annotations

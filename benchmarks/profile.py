@@ -98,7 +98,7 @@ async def alone(folder: Path) -> dict[str, float]:
         many = frames(FRAMES)
         _make_room(broker)
         consumed, _ = fast(peer, many)
-        assert consumed == len(many), "the sends went the general way"
+        assert consumed == len(many), "the sends went the general path"
         found: dict[str, float] = {}
         cpu_us(lambda: fast(peer, many), 400, FRAMES)
         found["send: native pass"], faults = cpu_us(lambda: fast(peer, many), 2000, FRAMES)
@@ -107,7 +107,7 @@ async def alone(folder: Path) -> dict[str, float]:
         found["send: native pass without the index"], _ = cpu_us(lambda: fast(peer, many), 2000, FRAMES)
         broker.store.index.tail.enabled = True
         taken, answer = fast(peer, pull)
-        assert taken == len(pull), "the pull went the general way"
+        assert taken == len(pull), "the pull went the general path"
         assert answer is not None
         found["pull: native pass"], _ = cpu_us(lambda: fast(peer, pull), 5000, 32)
         target = bytearray(64 << 20)

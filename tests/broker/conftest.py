@@ -125,7 +125,7 @@ class Node:
         self.root = root
         self.disk = disk
         self.settings = settings
-        self.short = short  # whether requests may go the short ways, as they do at a server's port
+        self.short = short  # whether requests may take the fast path, as they do at a server's port
         self.clock = VirtualClock(START_MS)
         self.clients: list[Client] = []
 

@@ -1,4 +1,4 @@
-"""What the tests of both short ways need: a raw client, streams cut anywhere, and the files that a broker left."""
+"""What the tests of both fast paths need: a raw client, streams cut anywhere, and the files that a broker left."""
 
 from __future__ import annotations
 

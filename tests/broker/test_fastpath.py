@@ -1,4 +1,4 @@
-"""The short ways are shortcuts: with them and without them the same bytes are answered and the same files left."""
+"""The fast paths are shortcuts: with them and without them the same bytes are answered and the same files left."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Outcome:
         self.files = files
         self.port = port
         self.local_port = local_port
-        self.taken = taken  # messages sent and pulled by the short ways
+        self.taken = taken  # messages sent and pulled by the fast paths
         self.offsets = offsets
 
 
@@ -196,7 +196,7 @@ def closing(frames: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_short_way_and_the_general_path_answer_and_store_the_same_bytes(tmp_path: Path, seed: int) -> None:
-    """A random stream of sends, cut anywhere, goes to two brokers of which one has no short way."""
+    """A random stream of sends, cut anywhere, goes to two brokers of which one has no fast path."""
     frames = frames_of(seed, 800)
     chunks = cut(b"".join(frames) + closing(frames), random.Random(seed + 1000))
     general = await run(tmp_path / "general", frames, chunks, short=False)
@@ -208,7 +208,7 @@ async def test_the_short_way_and_the_general_path_answer_and_store_the_same_byte
     assert general.offsets == short.offsets
     assert general.taken == (0, 0)
     if native_is_there():
-        assert short.taken[0] > len(frames) // 3, "most sends are ordinary and must have gone the short way"
+        assert short.taken[0] > len(frames) // 3, "most sends are ordinary and must have gone the fast path"
         assert short.taken[1] > len(frames) // 3, "and so must most pulls that find something"
 
 
@@ -250,7 +250,7 @@ def native_is_there() -> bool:
 
 
 async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_path: Path) -> None:
-    """By the machine's clock the short way asks only once a millisecond whether it may go on."""
+    """By the machine's clock the fast path asks only once a millisecond whether it may go on."""
     broker = Broker(BrokerConfig.from_properties({**SETTINGS, "listenPort": "0"}), tmp_path, SystemClock())
     broker.open()
     server = RemotingServer(broker.handlers)
@@ -315,7 +315,7 @@ async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_
 @pytest.mark.parametrize("in_turn", [1, 7, 400])
 async def test_a_reader_that_is_slow_gets_every_answer_whole_and_in_order(tmp_path: Path, in_turn: int) -> None:
     """50 MB of answers to 400 pulls, some larger than what is gathered before it is sent, in reads of 4 KiB; other
-    requests between them go the general way."""
+    requests between them go the general path."""
     settings = {**SETTINGS, "mappedFileSizeCommitLog": str(1 << 23), "listenPort": "0"}
     broker = Broker(BrokerConfig.from_properties(settings), tmp_path, SystemClock())
     broker.open()
@@ -369,7 +369,7 @@ async def test_a_reader_that_is_slow_gets_every_answer_whole_and_in_order(tmp_pa
 
 
 async def test_what_went_the_short_way_is_counted_like_any_message(tmp_path: Path) -> None:
-    """Statistics take in the short way's counts when they are read."""
+    """Statistics take in the fast path's counts when they are read."""
     frames = frames_of(77, 200)
     chunks = [b"".join(frames) + closing(frames)]
     clock = VirtualClock(START_MS)

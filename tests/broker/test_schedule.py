@@ -67,7 +67,7 @@ async def test_no_level_means_no_delay(node: Any, level: str) -> None:
     assert len(await bodies(node)) == 1
 
 
-async def test_a_level_that_is_no_number_is_refused_in_words(node: Any) -> None:
+async def test_a_level_that_is_no_number_is_refused_with_a_sentence(node: Any) -> None:
     answer = await node.client.send("orders", properties=delay("soon"))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "DELAY=soon" in (answer.remark or "")

@@ -203,7 +203,7 @@ async def test_a_crash_between_publishing_and_its_op_record_is_mended(
 ) -> None:
     half = await begin(node)
     transactions = service(node).transactions
-    node.server.fast_path = None  # only the general way can be stopped between the two; both write the same
+    node.server.fast_path = None  # only the general path can be stopped between the two; both write the same
     monkeypatch.setattr(transactions, "settle", lambda: None)
     await end(node, half, COMMIT)
     assert node.broker.store.max_offset(OP_HALF_TOPIC, 0) == 0

@@ -1,4 +1,4 @@
-"""The short way of plain messages: taken when it may be, left when it must be, with the same outcome either way."""
+"""The fast path of plain messages: taken when it may be, left when it must be, with the same outcome either way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arrowmq.wire.frames import SERIALIZE_JSON, FrameSplitter, encode_frame
 
 
 class Counted(arrowmq.Producer):
-    """Counts the messages that took the general way."""
+    """Counts the messages that took the general path."""
 
     general = 0
 
@@ -88,7 +88,7 @@ async def test_a_suspected_broker_is_left_to_the_general_way_until_it_has_answer
 ) -> None:
     (queue, *_) = await producer.queues(topic)
     faults_of(producer).failed(queue.broker_name, is_reachable=True)
-    await producer.send(topic, b"by the general way")
+    await producer.send(topic, b"by the general path")
     assert 1 == producer.general
     await producer.send(topic, b"and by the short one again")
     assert 1 == producer.general

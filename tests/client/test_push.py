@@ -218,13 +218,13 @@ async def test_a_plain_handler_over_its_time_keeps_its_thread_and_no_message_tim
     cluster: str, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the only thread hanging, the other messages wait: they are neither given back nor run in more threads."""
-    let_go = threading.Event()
+    release = threading.Event()
     seen: list[tuple[bytes, int]] = []
 
     def handle(message: arrowmq.ReceivedMessage) -> None:
         seen.append((message.body, message.reconsume_times))
         if message.body == b"hangs" and not message.reconsume_times:
-            let_go.wait(60)
+            release.wait(60)
 
     async with (
         arrowmq.Producer(cluster) as producer,
@@ -247,6 +247,6 @@ async def test_a_plain_handler_over_its_time_keeps_its_thread_and_no_message_tim
             await until(lambda: len(seen) > 1 or caplog.text.count("did not end within") > 1, timeout_s=1.0)
         assert 1 == caplog.text.count("did not end within 0.2 s (1 of 1 threads are busy)")
         assert before == threading.active_count()
-        let_go.set()
+        release.set()
         await until(lambda: {b"0", b"1", b"2"} <= {body for body, _ in seen})
     assert [0, 0, 0] == [times for body, times in seen if body in (b"0", b"1", b"2")]

@@ -1,4 +1,4 @@
-"""The short way says what the general way says: requests written directly, answers read where they lie; both twins."""
+"""The fast path says what the general path says: requests written, answers read in place; native and reference."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from arrowmq.wire.frames import Command, FrameError, decode_frame, encode_frame
 from arrowmq.wire.message_queue import MessageQueue
 from arrowmq.wire.properties import encode_properties
 
-TWINS = [_pending_sends_plain]
+FORMS = [_pending_sends_plain]
 if native.is_native(native.load("arrowmq.client.produce._pending_sends")):
-    TWINS.append(native.load("arrowmq.client.produce._pending_sends"))  # type: ignore[arg-type]
+    FORMS.append(native.load("arrowmq.client.produce._pending_sends"))  # type: ignore[arg-type]
 WORD = st.text(st.characters(exclude_characters="\x01\x02 |\x00", exclude_categories=("Cs",)), min_size=1, max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 QUEUE = MessageQueue("topic", "broker-a", 3)
-both_twins = pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.__name__.rpartition("_")[2])
+both_forms = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__.rpartition("_")[2])
 
 
 class _Session:
@@ -37,7 +37,7 @@ class _Session:
         self.clock = VirtualClock(1_700_000_000_000)
 
 
-@both_twins
+@both_forms
 @settings(deadline=None)
 @given(
     body=st.binary(min_size=1, max_size=200),
@@ -49,7 +49,7 @@ class _Session:
     is_batch=st.booleans(),
 )
 def test_both_forms_are_the_same_request(
-    twin: Any,
+    form: Any,
     body: bytes,
     tag: str | None,
     properties: dict[str, str],
@@ -66,7 +66,7 @@ def test_both_forms_are_the_same_request(
     general = sender.request(packed, queue, code)
     start = FrameStarts("group").of("topic", queue, is_batch)
     raw = encode_properties(packed.properties)
-    written = twin.frame(code, opaque, 0, start, packed.sys_flag, flag, 1_700_000_000_000, raw, packed.body)
+    written = form.frame(code, opaque, 0, start, packed.sys_flag, flag, 1_700_000_000_000, raw, packed.body)
     assert len(written) == 4 + int.from_bytes(written[:4], "big")
     direct = decode_frame(written[4:])
     assert (general.code, general.ext, general.body) == (direct.code, direct.ext, bytes(direct.body))
@@ -75,7 +75,7 @@ def test_both_forms_are_the_same_request(
     )  # fmt: skip
 
 
-@both_twins
+@both_forms
 @given(
     tag=st.none() | WORD.filter(str.strip),
     keys=st.lists(WORD.filter(lambda word: not set(word) & set(" \t")), max_size=3),
@@ -83,21 +83,21 @@ def test_both_forms_are_the_same_request(
     wait_store=st.booleans(),
 )
 def test_the_short_way_writes_the_properties_of_the_general_way(
-    twin: Any, tag: str | None, keys: list[str], properties: dict[str, str] | None, wait_store: bool
+    form: Any, tag: str | None, keys: list[str], properties: dict[str, str] | None, wait_store: bool
 ) -> None:
     message = Message("topic", b"x", tag, keys, properties, wait_store=wait_store)
     expected = encode_properties(message_properties(message, "ID"))
-    assert expected == twin.properties_bytes(tag, keys, properties, wait_store, "ID")
+    assert expected == form.properties_bytes(tag, keys, properties, wait_store, "ID")
 
 
 class Landed:
-    """Feeds bytes to one twin, with a pending send for each opaque, and says how each ended."""
+    """Feeds bytes to one form, with a pending send for each opaque, and says how each ended."""
 
-    def __init__(self, twin: ModuleType, opaques: set[int]) -> None:
+    def __init__(self, form: ModuleType, opaques: set[int]) -> None:
         self._loop = asyncio.new_event_loop()
-        self._twin: Any = twin
+        self._form: Any = form
         self.pending_sends = {
-            opaque: self._twin.PendingSend(
+            opaque: self._form.PendingSend(
                 opaque, "topic", QUEUE, "host:1", None, f"ID{opaque}", 3.0, self._loop.create_future(), None
             )
             for opaque in opaques
@@ -107,7 +107,7 @@ class Landed:
     def feed(self, data: bytes) -> Landed:
         waiting = dict(self.pending_sends)
         try:
-            self.consumed = self._twin.settle(waiting, memoryview(data), lambda: 1.0)
+            self.consumed = self._form.settle(waiting, memoryview(data), lambda: 1.0)
         except FrameError as broken:
             self.consumed = str(broken)
         self.waiting = set(waiting)
@@ -161,34 +161,34 @@ def test_both_forms_end_the_same_pending_sends_in_the_same_way(
     if damage is not None and data:
         data[damage[0] % len(data)] = damage[1]
     received = bytes(data[: max(0, len(data) - cut)])
-    outcomes = [Landed(twin, {1, 2, 3, 4}).feed(received).outcome for twin in TWINS]
+    outcomes = [Landed(form, {1, 2, 3, 4}).feed(received).outcome for form in FORMS]
     assert all(outcomes[0] == outcome for outcome in outcomes)
 
 
-@both_twins
-def test_an_answer_that_cannot_be_read_leaves_its_flight_to_end_with_the_connection(twin: ModuleType) -> None:
+@both_forms
+def test_an_answer_that_cannot_be_read_leaves_its_pending_send_to_end_with_the_connection(form: ModuleType) -> None:
     frame = bytearray(encode_frame(Command(code=0, opaque=1, flag=1, ext={"queueId": "1"}, serialize_type=1)))
     frame[25:29] = b"\x7f\xff\xff\xff"  # the length of the fields
-    landed = Landed(twin, {1}).feed(bytes(frame))
+    landed = Landed(form, {1}).feed(bytes(frame))
     assert {1} == landed.waiting
     assert isinstance(landed.consumed, str)
 
 
-@both_twins
-def test_a_refusal_ends_the_flight_with_the_brokers_own_words(twin: ModuleType) -> None:
+@both_forms
+def test_a_refusal_ends_the_pending_send_with_what_the_broker_said(form: ModuleType) -> None:
     refusal = Command(code=ResponseCode.SYSTEM_BUSY, opaque=2, flag=1, remark="too much", serialize_type=1)
     frame = encode_frame(refusal)
-    landed = Landed(twin, {2}).feed(frame)
+    landed = Landed(form, {2}).feed(frame)
     assert len(frame) == landed.consumed
     assert "too much" in str(landed.pending_sends[2].future.exception())
 
 
-@both_twins
-def test_a_slow_answer_makes_its_broker_suspect_and_a_quick_one_clears_it(twin: ModuleType) -> None:
+@both_forms
+def test_a_slow_answer_makes_its_broker_suspect_and_a_quick_one_clears_it(form: ModuleType) -> None:
     faults = FaultTable(VirtualClock(1_700_000_000_000))
     fields = {"queueId": "1", "queueOffset": "2", "msgId": "M"}
     for took_s, is_available in ((0.04, True), (0.7, False), (0.01, True)):
-        landed = Landed(twin, {1})
+        landed = Landed(form, {1})
         landed.pending_sends[1].faults = faults
         landed.pending_sends[1].sent_at = 1.0 - took_s
         landed.feed(encode_frame(Command(code=0, opaque=1, flag=1, ext=fields, serialize_type=1)))

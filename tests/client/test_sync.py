@@ -1,4 +1,4 @@
-"""The blocking twin: the same names, arguments and results, without an event loop."""
+"""The client with blocking calls: the same names, arguments and results, without an event loop."""
 
 from __future__ import annotations
 

@@ -112,5 +112,5 @@ async def test_the_page_about_metrics_names_each_of_them_and_no_other(node: Node
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in text_string_to_metric_families(node.metrics.text().decode())
     }
-    twins = {f"{name}_{unit}" for name in shown for unit in ("milliseconds", "seconds", "bytes")}
-    assert named == shown - twins
+    with_units = {f"{name}_{unit}" for name in shown for unit in ("milliseconds", "seconds", "bytes")}
+    assert named == shown - with_units

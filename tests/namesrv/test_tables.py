@@ -22,7 +22,7 @@ def topics(*names: str, perm: int = 6, queues: int = 4) -> dict[str, TopicConfig
 
 
 class House:
-    """Tables on a virtual clock, and a short way to register."""
+    """Tables on a virtual clock, and a quick way to register."""
 
     def __init__(self, **config: Any) -> None:
         self.clock = VirtualClock()

@@ -190,7 +190,7 @@ async def test_a_peer_that_never_reads_is_cut(start_server: Any) -> None:
     assert not slow.closed
     await clock.advance(30)
     await until(lambda: slow.closed)
-    assert service.released == service.served  # what it would not read is let go
+    assert service.released == service.served  # what it would not read is released
     writer.close()
 
 

@@ -135,9 +135,9 @@ def test_both_twins_trust_the_same_records(seed: int, at: int, noise: bytes, sto
     data, _ = segment(20, seed)
     spoilt = bytearray(data)
     spoilt[at : at + len(noise)] = noise
-    twin = native.load("arrowmq.spark.store._soundness")
+    compiled = native.load("arrowmq.spark.store._soundness")
     for start in (0, at % len(data)):
-        assert plain.sound_run(bytes(spoilt), start, stop, base) == twin.sound_run(bytes(spoilt), start, stop, base)
+        assert plain.sound_run(bytes(spoilt), start, stop, base) == compiled.sound_run(bytes(spoilt), start, stop, base)
 
 
 def test_a_task_that_meets_much_damage_logs_a_few_places_and_their_number(

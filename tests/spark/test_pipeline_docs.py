@@ -20,7 +20,7 @@ def test_the_example_of_the_page_runs(
     spark: Any, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(server, "orders", 30)
-    kill_letters(server, "billing", [b"one", b"two"], "orders-mended")
+    kill_letters(server, "billing", [b"one", b"two"], "orders-repaired")
     trace_records(server, "RMQ_SYS_TRACE_TOPIC")
     (tmp_path / "broker-a").symlink_to(server.store)
     example = next(text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if "session(" in text)

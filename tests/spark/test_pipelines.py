@@ -75,7 +75,7 @@ def test_a_time_range_of_a_store_is_replayed(spark: Any, server: Server, golden:
     )
 
 
-def kill_letters(server: Server, group: str, bodies: list[bytes], origin: str = "Mended") -> None:
+def kill_letters(server: Server, group: str, bodies: list[bytes], origin: str = "Repaired") -> None:
     """Dead letters as a broker writes them."""
     cluster = connect(server)
     for number, body in enumerate(bodies):
@@ -91,9 +91,9 @@ def kill_letters(server: Server, group: str, bodies: list[bytes], origin: str = 
 
 
 def test_dead_letters_are_shown_repaired_and_resent_once(spark: Any, server: Server, tmp_path: Path) -> None:
-    kill_letters(server, "Menders", [b'{"amount": "12"}', b"rubbish", b'{"amount": "7"}'])
-    table = pipelines.dead_letters(spark, namesrv=server.namesrv, groups=["Menders"]).collect()
-    assert [("Menders", "Mended", "k0"), ("Menders", "Mended", "k1"), ("Menders", "Mended", "k2")] == sorted(
+    kill_letters(server, "Repair", [b'{"amount": "12"}', b"rubbish", b'{"amount": "7"}'])
+    table = pipelines.dead_letters(spark, namesrv=server.namesrv, groups=["Repair"]).collect()
+    assert [("Repair", "Repaired", "k0"), ("Repair", "Repaired", "k1"), ("Repair", "Repaired", "k2")] == sorted(
         (row.consumerGroup, row.originTopic, row["keys"][0]) for row in table
     )
     (tmp_path / "fixes.py").write_text(
@@ -105,11 +105,11 @@ def test_dead_letters_are_shown_repaired_and_resent_once(spark: Any, server: Ser
         "        return None\n"
         "    return {**message, 'body': json.dumps({'amount': int(order['amount'])})}\n"
     )
-    options = {"namesrv": server.namesrv, "groups": ["Menders"], "work": str(tmp_path / "work")}
+    options = {"namesrv": server.namesrv, "groups": ["Repair"], "work": str(tmp_path / "work")}
     repair = f"{tmp_path}/fixes.py:amount_is_a_number"
     for _ in range(2):
         done = pipelines.resend(spark, **options, repair=repair)
-    rows = count(spark, server, "Mended")
+    rows = count(spark, server, "Repaired")
     assert [7, 12] == sorted(json.loads(row.body)["amount"] for row in rows)
     assert {"EUR"} == {row.properties["currency"] for row in rows}
     trail = spark.read.parquet(done.trail).collect()

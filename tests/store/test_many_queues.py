@@ -127,7 +127,7 @@ class Counted:
         self.mapped_place = -1
         self._mapped = mapped
 
-    def let_go(self) -> None:
+    def unmap(self) -> None:
         self._mapped.remove(self)
 
 
@@ -172,7 +172,7 @@ def test_a_cold_reader_in_its_thread_does_not_change_what_is_mapped(tmp_path: Pa
     for number in range(50):
         store.put(message(b"%d" % number))
     for queue in store.consume_queues:
-        queue.let_go()
+        queue.unmap()
     reading = threading.Thread(target=ColdReader(store).read, args=("orders", 0, 0, 32, 1 << 20))
     reading.start()
     reading.join()

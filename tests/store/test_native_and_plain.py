@@ -1,4 +1,4 @@
-"""Goal: the native tails and their Python twins write the same bytes and lack room at the same moments."""
+"""Goal: the native tails and their pure-Python references write the same bytes and lack room at the same moments."""
 
 from __future__ import annotations
 

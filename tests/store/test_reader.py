@@ -40,7 +40,7 @@ def readers(store: MessageStore, limits: Limits, marks: Marks | None = None) -> 
     """The reference, and the native reader where the store is native."""
     marks = marks or store.positions
     made = [(_reader_plain.QueueReader(store.commit_log, limits, marks), _reader_plain.Cursor)]
-    if not native.WANTS_TWINS and native.is_native(native.load("arrowmq.store.append._tail")):
+    if not native.WANTS_PURE_PYTHON and native.is_native(native.load("arrowmq.store.append._tail")):
         module: Any = importlib.import_module("arrowmq.store.read._reader_native")
         made.append((module.QueueReader(store.commit_log, limits, marks), module.Cursor))
     return made
@@ -210,7 +210,7 @@ def test_a_queue_that_is_unmapped_under_a_cursor_is_mapped_again(tmp_path: Path)
     queue = store.consume_queues.get("orders", 0)
     cursor = Cursor(queue)
     before = store.records.find(cursor, 3, 5, 1 << 20, None)
-    queue.let_go()
+    queue.unmap()
     gc.collect()
     assert not any("consumequeue" in name for name in mapped_files(tmp_path))
     assert before == store.records.find(cursor, 3, 5, 1 << 20, None)

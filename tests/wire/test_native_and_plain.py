@@ -1,4 +1,4 @@
-"""The native modules and their Python twins take the same input, random and damaged, and must say the same."""
+"""The native modules and their pure-Python references take the same random and damaged input, and must say the same."""
 
 from __future__ import annotations
 
@@ -181,17 +181,17 @@ def test_a_record_with_its_checksum_shows_any_changed_byte(content: dict[str, An
     change = data.draw(st.integers(1, 255))
     broken = bytearray(whole)
     broken[position] ^= change
-    for twin in (_records_plain, records):
-        assert content["body"] == twin.decode_record(whole, require_record_crc=True).body
-        refused = outcome(lambda: twin.decode_record(bytes(broken), require_record_crc=True))  # noqa: B023
+    for form in (_records_plain, records):
+        assert content["body"] == form.decode_record(whole, require_record_crc=True).body
+        refused = outcome(lambda: form.decode_record(bytes(broken), require_record_crc=True))  # noqa: B023
         assert isinstance(refused, tuple), f"byte {position} of {len(whole)} changed unnoticed"
 
 
 @given(property_bytes, st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", "ключ".encode(), b"", b"x"]))
 def test_one_property_is_found_as_in_the_whole(raw: bytes, name: bytes) -> None:
     expected = _records_plain.Record(properties_raw=raw).properties.get(name.decode())
-    for twin in (_records_plain, records):
-        assert expected == twin.Record(properties_raw=raw).property(name.decode())
+    for form in (_records_plain, records):
+        assert expected == form.Record(properties_raw=raw).property(name.decode())
 
 
 # Columns ------------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_commands_encode_to_the_same_bytes_and_decode_alike(command: Command) ->
 def test_a_send_is_written_and_read_without_the_twins_help(
     serialize_type: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The separators of properties are control characters; the twin, which wrote them, takes five times as long."""
+    """Separators of properties are control characters; the reference, which wrote them, takes five times as long."""
     properties = {"i": "UNIQ_KEY\x01AC11\x02TAGS\x01paid\x02note\x01\x1f\x02"}
     command = Command(310, 7, ext=properties, body=b"x", serialize_type=serialize_type)
     expected = _frames_plain.encode_frame(command)

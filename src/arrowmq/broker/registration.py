@@ -79,7 +79,7 @@ class Registration:
     def _periodic(self) -> None:
         for name_server in self.name_servers:
             name_server.needs_all = True
-            self._tell(name_server)
+            self._notify(name_server)
         self._timer = self.clock.call_later(self.period_s, self._periodic)
 
     async def register_all(self) -> None:
@@ -87,7 +87,7 @@ class Registration:
         turns = []
         for name_server in self.name_servers:
             name_server.needs_all = True
-            turns.append(self._tell(name_server))
+            turns.append(self._notify(name_server))
         await asyncio.gather(*turns, return_exceptions=True)
 
     async def accepted(self) -> None:
@@ -118,15 +118,15 @@ class Registration:
                 name_server.changed.update(topic.topic_name for topic in changed)
             else:
                 name_server.needs_all = True
-            self._tell(name_server)
+            self._notify(name_server)
 
-    def _tell(self, name_server: NameServer) -> asyncio.Task[None]:
+    def _notify(self, name_server: NameServer) -> asyncio.Task[None]:
         if name_server.turn is None or name_server.turn.done():
             name_server.turn = asyncio.ensure_future(self._register(name_server))
         return name_server.turn
 
     async def _register(self, name_server: NameServer) -> None:
-        """Tells one NameServer until there is nothing left to tell."""
+        """Registers with one NameServer until there is nothing new left."""
         while self._is_running and (name_server.needs_all or name_server.changed):
             # A NameServer that does not know this broker refuses to learn of it by a single topic.
             whole = name_server.needs_all or not name_server.is_registered

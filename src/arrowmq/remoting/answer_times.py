@@ -1,6 +1,6 @@
 """How long requests took until they were answered, and how many wait for their answer now.
 
-One distribution for each request code with each answer to it. What a short way answers never comes by here: it counts
+One distribution for each request code with each answer to it. What a fast path answers never comes by here: it counts
 by itself, and hands its counts in.
 """
 
@@ -34,7 +34,7 @@ class AnswerTimes:
     def answered(self, call: Call, response_code: int) -> None:
         command = call.command
         result = ONEWAY if command.flag & 2 else WRITE_FAILED if call.connection.closed else SUCCESS
-        # A plain tuple finds its named twin; naming it every time would cost more than all the rest.
+        # A plain tuple equals the named one; naming it every time would cost more than all the rest.
         key = (command.code, response_code, call.was_suspended, result)
         found = self.times.get(key)  # type: ignore[call-overload]
         if found is None:

@@ -1,6 +1,6 @@
 """One connection: frames in, commands to their handlers, answers and own requests out. The same on both ends.
 
-Everything that one read brought is worked off in one pass, in order, and its answers leave in one write. A connection
+Everything that one read brought is processed in one pass, in order, and its answers leave in one write. A connection
 that must not take more (its peer does not read, or too many of its requests wait for an answer) stops reading; the rest
 of what it has received stays where it is until it may go on.
 
@@ -287,7 +287,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
             self._touch()
 
     def write_request(self, frame: bytes, is_lone: bool) -> None:
-        """Send a ready frame; a lone one, which no other will join in this turn of the loop, at once."""
+        """Send a ready frame; a lone one, which no other will join in this loop iteration, at once."""
         outbox = self._outbox
         if not is_lone or outbox is None or self._is_dirty or self._is_processing or self.closed:
             self.write(frame)
@@ -299,12 +299,12 @@ class Connection(Intake, asyncio.BufferedProtocol):
             self.abort()
 
     def write_frame(self, buffers: Sequence[Buffer], on_sent: Callable[[], object] | None = None) -> None:
-        """Send ready bytes: whole frames, in any number of pieces."""
+        """Send ready bytes: whole frames, in any number of parts."""
         if self.closed or self._outbox is None:
             if on_sent is not None:
                 on_sent()
             return
-        self._outbox.add_pieces(buffers, on_sent)
+        self._outbox.add_parts(buffers, on_sent)
         self._touch()
 
     def _touch(self) -> None:

@@ -1,8 +1,8 @@
 """What all connections of one server, or of one client, share.
 
-One receive buffer for all of them: a read fills it and is worked off before the next read begins, so a connection holds
+One receive buffer for all of them: a read fills it and is processed before the next read begins, so a connection holds
 memory of its own only for the unfinished end of what it received, and a silent one holds none. One sweep timer for
-idle and non-reading peers. One turn-end callback that sends what gathered on any connection.
+idle and non-reading peers. One callback at the end of a loop iteration that sends what gathered on any connection.
 """
 
 from __future__ import annotations

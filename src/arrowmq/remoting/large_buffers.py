@@ -36,7 +36,7 @@ class LargeBuffers:
         return bytearray(min(rounded, max(START_BYTES, 2 * received)))
 
     def give_back(self, buffer: bytearray) -> None:
-        """The frame in it was worked off. Somebody may still look into it, the transport or who works with the body."""
+        """The frame in it was processed. Somebody may still look into it, the transport or who works with the body."""
         if self.spare_bytes + len(buffer) <= KEPT_BYTES:
             self._spare.append(buffer)
             self.spare_bytes += len(buffer)

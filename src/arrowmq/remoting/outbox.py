@@ -49,10 +49,10 @@ class Outbox(OutboxState):
         self._buffers.append(buffer)
         self.waiting_bytes += len(buffer)
 
-    def add_pieces(self, pieces: Sequence[Buffer], on_sent: Callable[[], object] | None) -> None:
-        for piece in pieces:
-            if len(piece):
-                self.add(piece)
+    def add_parts(self, parts: Sequence[Buffer], on_sent: Callable[[], object] | None) -> None:
+        for part in parts:
+            if len(part):
+                self.add(part)
         if on_sent is not None:
             self._releases.append((self.taken_bytes + self.waiting_bytes, on_sent))
 
@@ -89,7 +89,7 @@ class Outbox(OutboxState):
         _report_all(transport, is_encrypted=True)
 
     def clear(self) -> None:
-        """The connection is gone: forget what waits, and let go of what it refers to."""
+        """The connection is gone: forget what waits, and release what it refers to."""
         self._buffers.clear()
         self.waiting_bytes = 0
         releases, self._releases = self._releases, []

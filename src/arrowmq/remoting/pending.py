@@ -8,7 +8,8 @@ from arrowmq.remoting.deadlines import Deadline, Deadlines
 from arrowmq.remoting.errors import ConnectionLost, RequestTimeout
 from arrowmq.wire.frames import Command
 
-#: The upper half of what the field can hold is left to those who keep their own book of requests (`client.flights`).
+#: The upper half of what the field can hold is left to those who keep their own table of requests
+#: (`client.produce.pending_sends`).
 MAX_OPAQUE = 0x3FFFFFFF
 
 

@@ -99,7 +99,7 @@ async def accept_tls(
     """Turn an accepted connection into a TLS one, although its hello has been read already.
 
     The loop puts its own protocol between the two; what was read is handed to that one before it reads by itself: its
-    `connection_made` runs in the turn after it was put there, and reading begins after that turn.
+    `connection_made` runs in the loop iteration after it was put there, and reading begins after that one.
     """
     loop = asyncio.get_running_loop()
     started = asyncio.ensure_future(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from arrowmq.store.append._tail_plain import ENTRY, INDEX_ENTRY
-from arrowmq.store.append.tails import IndexTail, LogTail, QueueTail, dispatch_facts, index_words, key_hash
+from arrowmq.store.append.tails import IndexTail, LogTail, QueueTail, dispatch_facts, index_keys, key_hash
 from arrowmq.store.disk import Disk
 from arrowmq.store.index import IndexFile
 from arrowmq.store.inspection import StoreView
@@ -124,10 +124,10 @@ class StoreCheck:
 
     def run(self, progress: Callable[[str, int], object] | None = None) -> CheckReport:
         """`progress` is told the stage (records, queues, index) and by how much it moved on."""
-        tell = progress or (lambda stage, amount: None)
-        self._check_log(lambda amount: tell("records", amount))
-        self._check_queues(lambda amount: tell("queues", amount))
-        self._check_index(lambda amount: tell("index", amount))
+        advance = progress or (lambda stage, amount: None)
+        self._check_log(lambda amount: advance("records", amount))
+        self._check_queues(lambda amount: advance("queues", amount))
+        self._check_index(lambda amount: advance("index", amount))
         return self.report
 
     def _check_log(self, progress: Progress) -> None:
@@ -252,7 +252,7 @@ class StoreCheck:
             return set()
         topic, properties = found
         tags, keys, unique, _ = dispatch_facts(properties)
-        return {key_hash(topic + b"#" + word) for word in index_words(keys, unique, tags)}
+        return {key_hash(topic + b"#" + word) for word in index_keys(keys, unique, tags)}
 
 
 def next_record(segment: Segment, position: int) -> int:

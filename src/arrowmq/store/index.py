@@ -279,7 +279,7 @@ class Index:
             self._next.segment.delete()
             self._next = None
 
-    def let_go(self) -> None:
+    def unmap(self) -> None:
         self.tail.attach(None, 0, 0, 0)
         for file in self.files:
             file.segment.unmap()

@@ -1,6 +1,6 @@
 """The store as the broker sees it: put, get, offsets, queries, positions, over one directory.
 
-A put writes the record, its queue entry and its index entries in one turn, so there is no moment in which a message is
+A put writes the record, its queue entry and its index entries in one call, so there is no moment in which a message is
 acknowledged and cannot be consumed. Under SYNC_FLUSH readers see a message, and are woken, once it is forced to disk.
 """
 
@@ -20,7 +20,7 @@ from arrowmq.store.append.tails import (
     append_batch,
     append_client_batch,
     dispatch_facts,
-    index_words,
+    index_keys,
 )
 from arrowmq.store.checkpoint import Checkpoint
 from arrowmq.store.config import StoreConfig
@@ -159,10 +159,10 @@ class MessageStore:
         self._flusher.stop()
         self.commit_log.drop_spare()
         self.index.drop_spare()
-        self.commit_log.let_go()
-        self.index.let_go()
+        self.commit_log.unmap()
+        self.index.unmap()
         for queue in self.consume_queues:
-            queue.let_go()
+            queue.unmap()
         self.disk.remove(self._abort)
         self.disk.force_folder(self.root)
         self._lock.release()
@@ -229,8 +229,8 @@ class MessageStore:
         written = self._with_room(queue, write)
         if isinstance(written, Put):
             return written
-        is_told = tail.watched or self._listeners.wants_every
-        records = self._records_of(queue, template.queue_offset, written[1]) if is_told else []
+        is_watched = tail.watched or self._listeners.wants_every
+        records = self._records_of(queue, template.queue_offset, written[1]) if is_watched else []
         return self._batch_done(queue, records, template, written, wait)
 
     def _records_of(self, queue: ConsumeQueue, offset: int, count: int) -> list[Record]:
@@ -300,7 +300,7 @@ class MessageStore:
             queue.make_room()
         elif missing == NEEDS_INDEX_ROOM:
             tags, keys, unique, _ = dispatch_facts(record.properties_raw)
-            self.index.make_room(len(index_words(keys, unique, tags)))
+            self.index.make_room(len(index_keys(keys, unique, tags)))
         else:
             raise AssertionError(f"append asked for room of an unknown kind: {missing}")
 
@@ -500,7 +500,7 @@ class MessageStore:
         return self.consume_queues.delete_topic(topic)
 
     def add_listener(self, callback: Listener, *, every: bool = False) -> None:
-        """Be called at each message of a watched queue, or of every queue, in the turn in which it becomes readable."""
+        """Be called at each message of a watched queue, or of every queue, as soon as it is readable."""
         self._listeners.add(callback, every=every)
 
     @property

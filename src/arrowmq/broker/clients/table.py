@@ -247,7 +247,7 @@ class Clients:
     # Notices
 
     def notify(self, group_name: str) -> None:
-        """Tells the members of a group that it changed; many changes in one turn of the loop make one notice."""
+        """Tells the members of a group that it changed; many changes in one event loop iteration make one notice."""
         if not self.config.notify_consumer_ids_changed_enable:
             return
         if not self._to_notify:

@@ -342,7 +342,7 @@ class TimerMessages:
 
     def _enter(self) -> float | None:
         """Enters into the wheel what was in the queue when the round began. None when that is done: without an end to
-        it, nothing would be delivered while more comes than one turn enters."""
+        it, nothing would be delivered while more comes than one pass enters."""
         lowest, highest = self._bounds()
         self.queue_offset = min(max(self.queue_offset, lowest), highest)
         if self.queue_offset >= self._round_end:

@@ -104,6 +104,6 @@ class ConsumerFilters:
             await asyncio.to_thread(self.file.persist, self.as_json())
 
     def persist(self) -> None:
-        """At the end, when every client has been let go."""
+        """At the end, when every client has been disconnected."""
         if self.follow() or self.table:
             self.file.persist(self.as_json())

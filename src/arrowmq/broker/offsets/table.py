@@ -162,8 +162,8 @@ class ConsumerOffsets:
 
     def _replaced(self) -> None:
         self.file.changed(soon=False)
-        for tell in self.on_replace:
-            tell()
+        for notify in self.on_replace:
+            notify()
 
     def as_json(self) -> dict[str, Any]:
         self._take_in()

@@ -1,9 +1,9 @@
 """Pulls that wait for a message: one list a queue, one timer for all of them, woken by the append itself.
 
 A waiting pull costs its place in a list and nothing else. The store's listener says that a queue grew; those of its
-waiting pulls that want the message run again at the end of this turn of the loop, when everything that arrived with it
-is there too. A message that a pull's filter does not want only moves the pull's offset on, so that it never has to look
-at that message again.
+waiting pulls that want the message run again at the end of this event loop iteration, when everything that arrived with
+it is there too. A message that a pull's filter does not want only moves the pull's offset on, so that it never has to
+look at that message again.
 
 Deadlines lie in buckets of a tenth of a second. A clock's timer stands at the earliest bucket; a pull that is woken
 leaves its bucket, so there is nothing to clean up.

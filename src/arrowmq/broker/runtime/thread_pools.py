@@ -1,7 +1,7 @@
 """Which of Apache's thread pools a request belongs to.
 
-ArrowMQ has none of them: a request is worked off in the turn that read it. What can be told in the same words is how
-many requests of a kind wait for their answer: for a disk, a NameServer, another client.
+ArrowMQ has none of them: a request is processed in the event loop iteration that read it. What can be told in the same
+words is how many requests of a kind wait for their answer: for a disk, a NameServer, another client.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A set of offsets from a moving base upwards, one bit each: the Python twin of `_offset_set_native.pyx`."""
+"""A set of offsets from a moving base upwards, one bit each: the pure-Python reference of `_offset_set_native.pyx`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class TransactionCounts:
     def __init__(self, transactions: TransactionLog) -> None:
         self.transactions = transactions
         self.looked_up_to = 0  # half messages below this were counted as open, if they were
-        # What the short ways have counted by themselves: topic, rolled back, commits by seconds, counted as open before
+        # What the fast paths have counted by themselves: topic, rolled back, commits by seconds, counted as open before
         self.sources: list[Callable[[], Iterable[tuple[str, int, dict[int, int], int]]]] = []
         self._committed: Counter[str] = Counter()
         self._rolled_back: Counter[str] = Counter()

@@ -7,7 +7,7 @@ checks.
 
 Apache collects op records for seconds, and so may forget in a crash that it has published. Here the record that follows
 from a half message (the published one, its renewal, the parked copy) and the op record are written one right after the
-other in one turn of the loop, and the former points to its half message (`preparedTransactionOffset`). So at any
+other in one event loop iteration, and the former points to its half message (`preparedTransactionOffset`). So at any
 moment, at most the very last record of the log can lack its op record, and `_repair` writes it.
 
 An op record of ours also says how the half ended (`TRAN_END`) and has the transaction's id as its key. That makes an
@@ -70,7 +70,7 @@ def transaction_id(half: Record) -> str:
 
 
 def op_properties(how: End, decided_id: str | None) -> bytes:
-    """What an op record says beside the offset of its half message. The id comes last (the short way relies on it)."""
+    """What an op record says beside the offset of its half message. The id comes last (the fast path relies on it)."""
     properties = {keys.TAGS: OP_TAG, keys.WAIT: "false", TRAN_END: how.value}
     if decided_id is not None:
         properties[keys.KEYS] = decided_id

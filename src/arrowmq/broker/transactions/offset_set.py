@@ -1,6 +1,6 @@
 """A set of offsets from a moving base upwards, one bit each: a million ended transactions are 125 kB.
 
-The short way of transactions asks and fills the same set as the general path, so it has a native form.
+The fast path of transactions asks and fills the same set as the general path, so it has a native form.
 """
 
 from __future__ import annotations

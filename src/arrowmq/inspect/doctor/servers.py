@@ -285,7 +285,7 @@ def machine_is_fit(facts: Facts) -> list[Finding]:
                 NOTE,
                 "no-native",
                 "ArrowMQ runs here without its native modules: it is right, but several times slower.",
-                "install a C compiler and run `make native`, or install a wheel; unset ARROWMQ_TWINS",
+                "install a C compiler and run `make native`, or install a wheel; unset ARROWMQ_PURE_PYTHON",
             )
         )
     return found + _directory_is_fit(facts)

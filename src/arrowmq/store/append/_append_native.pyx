@@ -17,7 +17,7 @@ from arrowmq.store.append._tail_native cimport (
     append_known,
     write_header,
     checked_bytes,
-    count_words,
+    count_index_keys,
     find_facts,
     index_has_room,
 )
@@ -120,7 +120,7 @@ def append_batch(
 ):
     """Write messages of one queue, all or none, in one segment; their bytes, or which room is missing.
 
-    The second number is how many bytes, entries or words of room that takes.
+    The second number is how many bytes, entries or keys of room that takes.
     """
     cdef _Held held = _Held.__new__(_Held)
     cdef RecordFields fields
@@ -136,7 +136,7 @@ def append_batch(
         queued += 1 if is_queued(fields.sys_flag) else 0
         if index.enabled and (fields.sys_flag & 0xC) != 0xC:
             find_facts(fields.properties, fields.properties_length, &facts)
-            words += count_words(&facts)
+            words += count_index_keys(&facts)
     missing = room_for(log, queue, index, total, queued, words)
     if missing:
         return missing, (total if missing == NEEDS_SEGMENT else queued if missing == NEEDS_QUEUE_ROOM else words)
@@ -234,7 +234,7 @@ cdef Item *read_items(
                 raise RecordError(f"a message of the batch has {fields.body_length} bytes, {max_body} are allowed")
             item.size = checked_bytes(fields, with_crc)
             find_facts(fields.properties, fields.properties_length, &item.facts)
-            item.words = count_words(&item.facts) if index.enabled else 0
+            item.words = count_index_keys(&item.facts) if index.enabled else 0
             total[0] += item.size
             words[0] += item.words
             count[0] += 1

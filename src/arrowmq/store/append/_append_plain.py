@@ -1,4 +1,4 @@
-"""Appending messages, one by one and in batches: the Python twin.
+"""Appending messages, one by one and in batches: the pure-Python reference.
 
 A record, its queue entry and its index entries are written together. If room for any of them is missing, nothing is
 written, and the answer says which: the store makes that room and asks again.
@@ -16,7 +16,7 @@ from arrowmq.store.append._tail_plain import (
     dispatch_facts,
     has_index_room,
     has_queue_room,
-    index_words,
+    index_keys,
     key_hash,
     put_entry,
     put_key,
@@ -45,7 +45,7 @@ def append(
     if is_queued and (queue.view is None or not has_queue_room(queue, 1)):
         return NEEDS_QUEUE_ROOM
     tags, keys, unique, delay = dispatch_facts(record.properties_raw)
-    words = index_words(keys, unique, tags) if index.enabled and transaction != _ROLLBACK else []
+    words = index_keys(keys, unique, tags) if index.enabled and transaction != _ROLLBACK else []
     if words and not has_index_room(index, len(words)):
         return NEEDS_INDEX_ROOM
     log.view[log.position : log.position + size] = data
@@ -69,7 +69,7 @@ def append_batch(
 ) -> tuple[int, int]:
     """Write messages of one queue, all or none, in one segment; their bytes, or which room is missing.
 
-    The second number is how many bytes, entries or words of room that takes.
+    The second number is how many bytes, entries or keys of room that takes.
     """
     total = words = queued = 0
     for record in records:
@@ -82,7 +82,7 @@ def append_batch(
         queued += transaction not in (_PREPARED, _ROLLBACK)
         if index.enabled and transaction != _ROLLBACK:
             tags, keys, unique, _ = dispatch_facts(record.properties_raw)
-            words += len(index_words(keys, unique, tags))
+            words += len(index_keys(keys, unique, tags))
     if log.view is None or log.position + total + BLANK_BYTES > log.size:
         return NEEDS_SEGMENT, total
     if not has_queue_room(queue, queued):

@@ -9,8 +9,8 @@ cdef class LogTail:
     cdef public int64_t start
     cdef public int64_t position
     cdef public int64_t size
-    cdef public int64_t paved  # up to here the segment's pages are in memory; `pave` brings the next
-    cdef public object pave
+    cdef public int64_t prefaulted  # up to here the segment's pages are in memory; `prefault` brings the next
+    cdef public object prefault
     cdef public int64_t last_store_timestamp
     cdef public list dirty_queues
 
@@ -93,7 +93,10 @@ cdef int64_t record_bytes(const RecordFields *fields, bint with_crc) noexcept no
 # The same, raising RecordError where they make none.
 cdef int64_t checked_bytes(const RecordFields *fields, bint with_crc) except -100
 cdef void find_facts(const uint8_t *properties, int64_t length, Facts *facts) noexcept nogil
-cdef int64_t count_words(const Facts *facts) noexcept nogil
+cdef int64_t count_index_keys(const Facts *facts) noexcept nogil
+cdef inline int64_t count_words(const Facts *facts) noexcept nogil:  # the name that `broker.fastpath` still uses
+    return count_index_keys(facts)
+
 # Says which index slot will be touched, while there is other work to do until it comes into the processor's cache.
 cdef void expect_key(QueueTail queue, IndexTail index, Facts *facts) noexcept
 cdef bint index_has_room(IndexTail index, int64_t words) noexcept

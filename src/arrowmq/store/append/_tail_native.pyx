@@ -66,7 +66,7 @@ cdef class LogTail:
         self.view = view
         self.place = place
         self.start = start
-        self.position = self.paved = position
+        self.position = self.prefaulted = position
         self.size = size
 
     @property
@@ -236,7 +236,7 @@ cdef void find_facts(const uint8_t *properties, int64_t length, Facts *facts) no
         at = item_end + 1
 
 
-cdef int64_t count_words(const Facts *facts) noexcept nogil:
+cdef int64_t count_index_keys(const Facts *facts) noexcept nogil:
     cdef int64_t words = (1 if facts.unique_length else 0) + (1 if facts.tags_length else 0)
     cdef int64_t at
     cdef bint inside = False
@@ -262,7 +262,7 @@ def dispatch_facts(properties):
     )
 
 
-def index_words(bytes keys, bytes unique, bytes tags):
+def index_keys(bytes keys, bytes unique, bytes tags):
     """What a message is indexed under, in Apache's order (5.5 and later index the tag too, marked as one)."""
     words = [unique] if unique else []
     words += [word for word in keys.split(b" ") if word]
@@ -504,7 +504,7 @@ cdef int64_t append_fields(LogTail log, QueueTail queue, IndexTail index, Record
             return _NEEDS_QUEUE_ROOM
     find_facts(fields.properties, fields.properties_length, &facts)
     if index.enabled and (fields.sys_flag & 0xC) != 0xC:
-        words = count_words(&facts)
+        words = count_index_keys(&facts)
         if words and not index_has_room(index, words):
             return _NEEDS_INDEX_ROOM
         expect_key(queue, index, &facts)
@@ -518,7 +518,7 @@ cdef int64_t append_known(
     LogTail log, QueueTail queue, IndexTail index, RecordFields *fields, const Facts *facts, int64_t size, int64_t words,
     bint with_crc,
 ) except -100:
-    """The second half of an append: the room is there, and the size and the index words are known. The header of the
+    """The second half of an append: the room is there, and the size and the number of index keys are known. The header of the
     index is left to do, once for a whole batch."""
     cdef bint queued = is_queued(fields.sys_flag)
     cdef NewRecord record
@@ -527,8 +527,8 @@ cdef int64_t append_known(
     describe(fields, with_crc, &record)
     if log.place == NULL or log.position + size + BLANK_BYTES > log.size:
         raise RuntimeError("the segment has no room for the record")
-    if log.position + size > log.paved and log.pave is not None:
-        log.pave(log.position + size)
+    if log.position + size > log.prefaulted and log.prefault is not None:
+        log.prefault(log.position + size)
     if write_record(log.place + log.position, size, &record) != size:
         raise RuntimeError("a record came out in another size than was foreseen")
     log.position += size

@@ -1,4 +1,4 @@
-"""The ends of the log, of a queue and of the index, where every message is written: the Python twin.
+"""The ends of the log, of a queue and of the index, where every message is written: the pure-Python reference.
 
 A tail knows the mapped file it writes into, how far that is filled, and how far it may be filled before room has to be
 made. `append` writes one record with its queue entry and index entries, or says which room is missing and has then
@@ -34,22 +34,22 @@ NEEDS_INDEX_ROOM = -3
 class LogTail:
     """The end of the commit log: the segment in use and how far it is filled."""
 
-    __slots__ = ("dirty_queues", "last_store_timestamp", "pave", "paved", "position", "size", "start", "view")
+    __slots__ = ("dirty_queues", "last_store_timestamp", "position", "prefault", "prefaulted", "size", "start", "view")
 
     def __init__(self) -> None:
         self.view: memoryview | None = None
         self.start = 0
         self.position = 0
         self.size = 0
-        self.paved = 0  # up to here the segment's pages are in memory; `pave` brings the next
-        self.pave: Callable[[int], None] | None = None
+        self.prefaulted = 0  # up to here the segment's pages are in memory; `prefault` brings the next
+        self.prefault: Callable[[int], None] | None = None
         self.last_store_timestamp = 0
         self.dirty_queues: list[QueueTail] = []
 
     def attach(self, view: memoryview | None, start: int, position: int) -> None:
         self.view = view
         self.start = start
-        self.position = self.paved = position
+        self.position = self.prefaulted = position
         self.size = 0 if view is None else len(view)
 
     @property
@@ -164,7 +164,7 @@ def dispatch_facts(properties: bytes | memoryview) -> tuple[bytes, bytes, bytes,
     return tags, keys, unique, delay
 
 
-def index_words(keys: bytes, unique: bytes, tags: bytes) -> list[bytes]:
+def index_keys(keys: bytes, unique: bytes, tags: bytes) -> list[bytes]:
     """What a message is indexed under, in Apache's order (5.5 and later index the tag too, marked as one)."""
     words = [unique] if unique else []
     words += [word for word in keys.split(b" ") if word]

@@ -1,4 +1,4 @@
-"""The face of the tails: the native form where it is compiled, else the Python twin."""
+"""The face of the tails: the native form where it is compiled, else the pure-Python reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ write_index_header = _tail.write_index_header
 text_hash = _tail.text_hash
 key_hash = _tail.key_hash
 dispatch_facts = _tail.dispatch_facts
-index_words = _tail.index_words
+index_keys = _tail.index_keys
 tags_code = _tail.tags_code
 delivery_time = _tail.delivery_time
 

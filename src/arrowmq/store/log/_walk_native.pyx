@@ -13,7 +13,7 @@ from arrowmq.store.append._tail_native cimport (
     LogTail,
     QueueTail,
     code_of,
-    count_words,
+    count_index_keys,
     find_facts,
     index_has_room,
     write_entry,
@@ -22,7 +22,7 @@ from arrowmq.store.append._tail_native cimport (
 )
 from arrowmq.wire._checksum_native cimport crc32_bytes
 
-from arrowmq.store.append._tail_native import dispatch_facts, index_words
+from arrowmq.store.append._tail_native import dispatch_facts, index_keys
 from arrowmq.store.log._walk_plain import Walked
 
 cdef enum:
@@ -250,12 +250,12 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
         elif not sink.restore_entry(queue, queue_offset, physical, parts.size, code):
             return 0
     if wants_keys:
-        if queue is not None and index.place != NULL and index_has_room(index, count_words(&facts)):
+        if queue is not None and index.place != NULL and index_has_room(index, count_index_keys(&facts)):
             write_keys(queue, index, &facts, physical, store_timestamp)
             write_header(index)
         else:
             tags, keys, unique, _ = dispatch_facts((<const char *>place + parts.properties)[:parts.properties_length])
-            sink.restore_keys(route.topic, index_words(keys, unique, tags), physical, store_timestamp)
+            sink.restore_keys(route.topic, index_keys(keys, unique, tags), physical, store_timestamp)
     return 1
 
 

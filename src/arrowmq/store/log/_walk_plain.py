@@ -1,4 +1,4 @@
-"""Walking the log record by record, trusting nothing but bytes: the Python twin.
+"""Walking the log record by record, trusting nothing but bytes: the pure-Python reference.
 
 A record counts if its size, magic, lengths, own offset and checksums agree. The walk stops at the first that does not
 and says why; it also dispatches what it reads to queues and index, when recovery asks for that.
@@ -18,7 +18,7 @@ from arrowmq.store.append._tail_plain import (
     LogTail,
     QueueTail,
     dispatch_facts,
-    index_words,
+    index_keys,
     tags_code,
 )
 from arrowmq.wire.checksum import crc32
@@ -283,7 +283,7 @@ def walk(
                     if not sink.restore_entry(queue, queue_offset, physical, size, code):
                         return Walked(position, GAP, records, newest)
             if transaction != 0xC:
-                sink.restore_keys(topic, index_words(keys, unique, tags), physical, store_timestamp)
+                sink.restore_keys(topic, index_keys(keys, unique, tags), physical, store_timestamp)
         newest = max(newest, store_timestamp)
         records += 1
         position += size

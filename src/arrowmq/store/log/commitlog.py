@@ -23,7 +23,7 @@ from arrowmq.store.log.walk import first_filled
 BLANK_MAGIC = 0xCBD43194
 BLANK = struct.Struct(">II")
 PAGE_BYTES = 4096
-PAVED_BYTES = 512 * 1024  # at once: 0.1 ms
+PREFAULT_BYTES = 512 * 1024  # at once: 0.1 ms
 _ZERO_CHUNK = 1 << 20
 
 
@@ -38,7 +38,7 @@ class CommitLog:
         self._starts: list[int] = []
         self.min_offset = 0  # where the first segment starts
         self.tail = LogTail()
-        self.tail.pave = self._pave
+        self.tail.prefault = self._prefault
         self._unmapped_end = 0  # in the segment in use
         self.spare: Segment | None = None  # the next file, created in advance
         self.wants_spare: Callable[[], None] | None = None
@@ -78,7 +78,7 @@ class CommitLog:
         if self.wants_spare is not None:
             self.wants_spare()
 
-    def _pave(self, wanted: int) -> None:
+    def _prefault(self, wanted: int) -> None:
         """The tail is about to write up to `wanted`: bring the pages from there on into memory. A disk that refuses is
         no harm: the blocks are there, and the write takes its pages one by one.
 
@@ -87,12 +87,12 @@ class CommitLog:
         tail = self.tail
         segment = self.segments[-1]
         written = tail.position // PAGE_BYTES * PAGE_BYTES
-        if written - self._unmapped_end >= PAVED_BYTES:
+        if written - self._unmapped_end >= PREFAULT_BYTES:
             segment.mapping.madvise(mmap.MADV_DONTNEED, self._unmapped_end, written - self._unmapped_end)
             self._unmapped_end = written
-        start = -(-max(tail.paved, tail.position) // PAGE_BYTES) * PAGE_BYTES
-        end = min(max(start + PAVED_BYTES, wanted), tail.size)
-        tail.paved = max(wanted, end)
+        start = -(-max(tail.prefaulted, tail.position) // PAGE_BYTES) * PAGE_BYTES
+        end = min(max(start + PREFAULT_BYTES, wanted), tail.size)
+        tail.prefaulted = max(wanted, end)
         if start < end:
             with suppress(OutOfSpace, StoreUnwritable, OSError):
                 self._disk.fill(segment.path, start, end - start)
@@ -139,7 +139,7 @@ class CommitLog:
             self.spare.delete()
             self.spare = None
 
-    def let_go(self) -> None:
+    def unmap(self) -> None:
         """Unmap every file; views that readers still hold keep theirs."""
         self.tail.attach(None, self.tail.appended, 0)
         for segment in self.segments:
@@ -195,7 +195,7 @@ class CommitLog:
                 at = end
 
     def detach_first(self) -> Segment:
-        """Retention: the oldest segment goes. Reads that hold views of it keep its bytes until they let go."""
+        """Retention: the oldest segment goes. Reads that hold views of it keep its bytes until they release them."""
         self._starts.pop(0)
         self._note_begin()
         oldest = self.segments.pop(0)

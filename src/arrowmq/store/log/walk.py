@@ -1,4 +1,4 @@
-"""The face of the log walk: the native form where it is compiled, else the Python twin."""
+"""The face of the log walk: the native form where it is compiled, else the pure-Python reference."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ class ConsumeQueue:
         return detached
 
     def destroy(self) -> None:
-        self.let_go()
+        self.unmap()
         self._filled_to = self._forced_to = 0
         for segment in self.segments:
             segment.delete()
@@ -390,7 +390,7 @@ class ConsumeQueue:
         if self.folder.is_dir():
             self._disk.remove_folder(self.folder)
 
-    def let_go(self) -> None:
+    def unmap(self) -> None:
         """Unmap the files; the next message or reader maps what it needs again."""
         self._mapped.remove(self)
         self.tail.attach(None, 0, 0)

@@ -32,7 +32,7 @@ class Mapped(Protocol):
 
     mapped_place: int
 
-    def let_go(self) -> None: ...
+    def unmap(self) -> None: ...
 
 
 class MappedQueues:
@@ -48,7 +48,7 @@ class MappedQueues:
         if queue.mapped_place >= 0:
             return
         if len(self._held) >= self.most:
-            self._held[random.randrange(len(self._held))].let_go()
+            self._held[random.randrange(len(self._held))].unmap()
         queue.mapped_place = len(self._held)
         self._held.append(queue)
 

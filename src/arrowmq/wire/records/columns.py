@@ -2,7 +2,7 @@
 
 Numbers are arrays in the machine's byte order. Text and binary are `Column`s: count + 1 offsets (int32) into the data,
 and where values may be missing a validity bitmap, least significant bit first. `pyarrow.Array.from_buffers` takes them
-as they are. Text is always valid UTF-8: bytes that are not become U+FFFD, as everywhere in this room.
+as they are. Text is always valid UTF-8: bytes that are not become U+FFFD, as everywhere in this package.
 """
 
 from __future__ import annotations
