@@ -152,19 +152,21 @@ def test_the_package_exports_what_a_user_needs_and_no_more() -> None:
 
 
 def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
-    # As installed packages are: compiled to bytecode before, which the first import does here.
+    """As installed packages are: compiled to bytecode before, which the first import does here. The time is measured by
+    that of the standard library's own modules, for a busy machine slows both."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(tmp_path)
     code = (
-        "import sys, time; begin = time.process_time(); import arrowmq;"
+        "import sys, time; begin = time.process_time(); import asyncio, dataclasses, inspect, json, logging, ssl;"
+        "unit = time.process_time() - begin; begin = time.process_time(); import arrowmq;"
         "arrowmq.Producer; arrowmq.Consumer; arrowmq.Admin; spent = time.process_time() - begin;"
         "heavy = {'pyarrow', 'lark', 'click', 'rich', 'pyspark', 'uvloop'} & set(sys.modules);"
-        "print(spent, *heavy)"
+        "print(spent / unit, *heavy)"
     )
-    quickest = 1.0
-    for _ in range(5):  # a busy machine slows some of them down; what counts is what the import itself needs
+    quickest = 1000.0
+    for _ in range(5):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
         spent, *heavy = done.stdout.split()
         assert [] == heavy
         quickest = min(quickest, float(spent))
-    assert quickest < 0.15
+    assert quickest < 4

@@ -177,6 +177,27 @@ def test_no_record_behind_the_confirmed_end_is_found(tmp_path: Path, max_count: 
     store.close()
 
 
+@pytest.mark.parametrize("damaged", range(1, 14))
+def test_a_damaged_entry_among_the_unconfirmed_shows_none_of_them(tmp_path: Path, damaged: int) -> None:
+    """An entry that looks like a filler counts as confirmed, and may mislead who halves the queue to find its end."""
+    store = opened(tmp_path, replace(SMALL, mapped_file_size_consume_queue=400))
+    ends = [store.put(message(b"")).end for _ in range(14)]
+    queue = store.consume_queues.get("orders", 0)
+    segment = queue.segment_at(damaged * 20)
+    assert segment is not None
+    ENTRY.pack_into(segment.view, damaged * 20, 0, 0x7FFFFFFF, 0)
+    for confirmed in ends[:-1]:
+        marks = confirmed_at(store, confirmed)
+        reader = Reader(store.commit_log, store.consume_queues, store.config, marks)
+        both = readers(store, WIDE, marks)
+        for offset in range(14):
+            assert 1 == len({each.find(make(queue), offset, 32, 1 << 20, None) for each, make in both})
+            got = reader.get("orders", 0, offset, 32, 1 << 20, None)
+            assert got.last_physical_offset < confirmed
+            got.release()
+    store.close()
+
+
 def mapped_files(root: Path) -> set[str]:
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {line.split(maxsplit=5)[5] for line in lines if str(root) in line}

@@ -314,9 +314,32 @@ class ConsumeQueue:
         return low
 
     def confirmed_max(self, confirmed: int) -> int:
-        """The max offset a reader may see: messages that end after `confirmed` are not promised yet."""
+        """The max offset a reader may see: messages that end after `confirmed` are not promised yet. They are few, and
+        lie at the end, so they are looked for from there."""
         if self.tail.max_physical <= confirmed:
             return self.tail.next_offset
+        first = self.tail.file_start // ENTRY_BYTES
+        low = high = self.tail.next_offset
+        step = 1
+        while low > first and not self._is_confirmed(low - 1, confirmed):
+            high = low - 1
+            low, step = max(first, low - step), step * 2
+        if low == first and first > 0 and (high == first or not self._is_confirmed(first, confirmed)):
+            return self._confirmed_max_before(confirmed)
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_confirmed(middle, confirmed):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _is_confirmed(self, queue_offset: int, confirmed: int) -> bool:
+        found = self.entry(queue_offset)
+        return found is None or found.size == 0x7FFFFFFF or found.physical_offset + found.size <= confirmed
+
+    def _confirmed_max_before(self, confirmed: int) -> int:
+        """The same, over all files: nothing in the last one is confirmed."""
         offset = self.first_offset_from(confirmed)
         before = self.entry(offset - 1)
         if before is not None and before.size != 0x7FFFFFFF and before.physical_offset + before.size > confirmed:

@@ -151,7 +151,7 @@ class Reader:
         self, got: Got, entries: memoryview, offset: int, max_count: int, max_bytes: int, matches: EntryFilter | None
     ) -> None:
         """Scan entries and take the records wanted, as long as they fit; neighbours in the log become one piece."""
-        end = self._log.appended
+        end, confirmed = self._log.appended, self._positions.confirmed_end
         limits = self.limits
         in_memory_from = end - limits.memory_bytes
         run_start = run_end = -1
@@ -159,6 +159,9 @@ class Reader:
         last_scanned = -1
         for number in range(len(entries) // ENTRY_BYTES):
             physical, size, code = struct.unpack_from(">qiq", entries, number * ENTRY_BYTES)
+            # `largest` was found by halving; between damaged entries that may be one too late.
+            if confirmed < physical + size <= end:
+                break
             if got.count:
                 if got.count + 1 > max_count or got.total_bytes + size > max_bytes:
                     break
