@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from arrowmq.remoting.direct_call import DirectCall
 from arrowmq.remoting.errors import ConnectionLost
-from arrowmq.remoting.handlers import Answer
+from arrowmq.remoting.handlers import Answer, HandlerTable
 from arrowmq.wire.frames import Command
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ SMALL_FILES = {
 class LocalClient:
     """A `Channel` of this process. `answers` says what the client answers when it is asked."""
 
-    def __init__(self, peer: tuple[str, int] = ("10.1.2.3", 4567)) -> None:
+    def __init__(self, handlers: HandlerTable, peer: tuple[str, int] = ("10.1.2.3", 4567)) -> None:
+        self.handlers = handlers
         self.attributes: dict[str, Any] = {}
         self.peer = peer
         self.closed = False
@@ -60,4 +61,4 @@ class LocalClient:
         return self.answers(command)
 
     async def ask(self, handler: Any, request: Any, body: bytes = b"", **facts: int) -> Answer:
-        return await DirectCall(self, body, **facts).ask(handler, request)
+        return await DirectCall(self.handlers, self, body, **facts).ask(handler, request)

@@ -8,6 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
+from arrowmq.broker import Broker
 from arrowmq.wire.frames import FrameSplitter, encode_frame
 
 
@@ -75,3 +76,15 @@ def files_of(root: Path) -> dict[str, bytes]:
         for path in sorted((root / folder).rglob("*"))
         if path.is_file()
     }
+
+
+def taken_by_fast_path(broker: Broker) -> dict[str, int]:
+    """How many messages, half messages and ends of transactions the fast path took, and how many messages it read."""
+    fast = broker.fast_path
+    if fast is None:
+        return {"sent": 0, "pulled": 0, "halves": 0, "ends": 0}
+    halves, ends = (
+        (0, 0) if fast.transactions is None else (fast.transactions.taken_halves, fast.transactions.taken_ends)
+    )
+    pulled = 0 if fast.pull is None else fast.pull.taken_messages
+    return {"sent": fast.taken_messages, "pulled": pulled, "halves": halves, "ends": ends}

@@ -51,8 +51,8 @@ def services(broker: Broker) -> Services:
 
 
 @pytest.fixture
-def client() -> LocalClient:
-    return LocalClient()
+def client(broker: Broker) -> LocalClient:
+    return LocalClient(broker.handlers)
 
 
 def send_of(properties: str = "", topic: str = "orders") -> SendMessage:
@@ -165,7 +165,7 @@ def consumer(group: str) -> ConsumerData:
 
 
 async def test_a_heartbeat_makes_a_member_which_is_notified_and_asked(broker: Broker, client: LocalClient) -> None:
-    services, other = broker.services, LocalClient(("10.1.2.4", 1))
+    services, other = broker.services, LocalClient(broker.handlers, ("10.1.2.4", 1))
     for each, client_id in ((client, "c1"), (other, "c2")):
         beat = HeartbeatData(client_id=client_id, consumer_data_set=[consumer("G")])
         assert (await each.ask(services.heartbeat.heartbeat, beat, language=4, version=401)).code == 0

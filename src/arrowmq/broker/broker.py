@@ -21,6 +21,8 @@ from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
 from arrowmq.broker.clients.table import SWEEP_S, Clients
 from arrowmq.broker.fastpath.build import FastSend, build_fast_path
+from arrowmq.broker.fastpath.closers import add_closers
+from arrowmq.broker.fastpath.permit import Permit
 from arrowmq.broker.fastpath.transactions import build_fast_transactions
 from arrowmq.broker.groups.queue_locks import QueueLocks
 from arrowmq.broker.groups.subscriptions import Subscriptions
@@ -40,11 +42,12 @@ from arrowmq.clock import Clock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.client import RemotingClient
-from arrowmq.remoting.handlers import HandlerTable
+from arrowmq.remoting.handlers import HandlerTable, Hook
 from arrowmq.store import MessageStore, Put, Recovered, StoreConfig
 from arrowmq.store.config import apache_key
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.store.disk import Disk
+from arrowmq.touches import Steps
 from arrowmq.wire.records import Record
 
 log = logging.getLogger(__name__)
@@ -91,6 +94,11 @@ class Broker:
         # What other capabilities add to GET_BROKER_RUNTIME_INFO
         self.runtime_reports: list[Callable[[], dict[str, str]]] = []
         self.path = MessagePath(self.store, clock)
+        #: Sees every request before its handler; a hook says which request codes it touches.
+        self.hooks: Steps[Hook] = Steps("request hook")
+        self.permit = Permit(self.hooks, self.path, self.store.listeners_of_every)
+        self.on_config_change.append(self.permit.changed)
+        self.runtime_reports.append(self.permit.report)
         self.remoting = RemotingClient(clock)
         self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
         self.services = build_services(self)
@@ -100,7 +108,9 @@ class Broker:
             server="this broker",
             why_not=refusals.request_reasons(refusals.BROKER_REQUESTS),
             otherwise=refusals.OF_NO_BROKER,
+            hooks=self.hooks,
         )
+        add_closers(self)
         self.fast_path: FastSend | None = None
         self.vip_fast_path: FastSend | None = None  # the VIP port knows no pulls
 

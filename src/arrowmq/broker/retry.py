@@ -24,6 +24,7 @@ from arrowmq.broker.settings.config import WRITE, BrokerConfig
 from arrowmq.broker.topics.table import Topics
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.store import MessageStore, Put, PutStatus
+from arrowmq.touches import Touches
 from arrowmq.wire import properties as keys
 from arrowmq.wire.bodies import SubscriptionGroupConfig
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -56,7 +57,7 @@ class RetryService:
     stats: BrokerStats
 
     def __post_init__(self) -> None:
-        self.path.rules.append(self.rule)
+        self.path.rules.add(self.rule, Touches(topics=(f"{names.RETRY_PREFIX}*",)))
 
     # Sent back by its place in the log
 

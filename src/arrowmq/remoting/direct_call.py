@@ -1,9 +1,10 @@
 """Calls from inside the process: a service is asked with values and answers with values, without frames or bytes.
 
-    answer = await DirectCall(client, body=b"...").ask(services.send.send, SendMessage(topic="orders", ...))
+    answer = await DirectCall(broker.handlers, client, body=b"...").ask(services.send.send, SendMessage(...))
 
-The client is any `Channel`. The answer is the one that a socket would have got, a refusal as well (look at its code). A
-handler that takes no `Call` needs none of this: `services.offsets.query(QueryConsumerOffset(...))`.
+The client is any `Channel`. The answer is the one that a socket would have got, a refusal as well (look at its code):
+the request hooks of the table see the call first, with the request's fields in `call.ext`. Asking a handler without a
+`DirectCall`, `services.offsets.query(QueryConsumerOffset(...))`, passes them by: that is for the broker itself.
 """
 
 from __future__ import annotations
@@ -14,9 +15,20 @@ from typing import TypeVar, cast
 
 from arrowmq.remoting.channel import Channel
 from arrowmq.remoting.errors import ConnectionLost
-from arrowmq.remoting.handlers import LATER, Answer, Call, Outcome, Reply, answer_to_error, codes_of, release
+from arrowmq.remoting.handlers import (
+    LATER,
+    Answer,
+    Call,
+    HandlerTable,
+    Outcome,
+    Reply,
+    answer_to_error,
+    codes_of,
+    release,
+)
 from arrowmq.wire.codes import CURRENT_VERSION, LanguageCode
 from arrowmq.wire.frames import Command
+from arrowmq.wire.headers.declare import Header, encode_header
 
 Request = TypeVar("Request")
 
@@ -24,10 +36,11 @@ Request = TypeVar("Request")
 class DirectCall(Call):
     """One question. Language and version are the client's own, as tools show them."""
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_answer", "_table")
 
     def __init__(
         self,
+        table: HandlerTable,
         client: Channel,
         body: bytes = b"",
         *,
@@ -36,6 +49,7 @@ class DirectCall(Call):
         version: int = CURRENT_VERSION,
     ) -> None:
         super().__init__(Command(code, language=language, version=version, body=body), client)
+        self._table = table
         self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     async def ask(self, handler: Callable[[Request, Call], Outcome], request: Request) -> Answer:
@@ -43,6 +57,10 @@ class DirectCall(Call):
         pieces: they are views of the store's files. Raises ConnectionLost if the client is gone before."""
         self.command.code = self.command.code or codes_of(handler)[0]
         try:
+            if self._table.hooks:
+                if isinstance(request, Header):
+                    self.command.ext.update(encode_header(request))
+                self._table.check(self)
             outcome = handler(request, self)
             if isinstance(outcome, Awaitable):
                 outcome = await outcome

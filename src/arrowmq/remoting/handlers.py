@@ -11,6 +11,10 @@ also be called with values (`direct_call.py`). A handler answers by returning
 - `LATER`: it keeps the `Call` and answers with `call.reply(...)` when it can,
 
 and says no by raising `Refused`. Whatever else a handler raises becomes a SYSTEM_ERROR answer with the error's text.
+
+Before a handler runs, the table's request hooks have seen the call. A hook refuses as a handler does, by raising; it
+declares the request codes that it touches (`arrowmq.touches`), and one that declares none sees every request, at every
+port and from inside the process. None of them is passed by: what a hook touches, the fast path does not take.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.failures import FailureLog
+from arrowmq.touches import Steps
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies.declare import Body as JsonBody
 from arrowmq.wire.codes import ResponseCode, request_name
@@ -176,6 +181,10 @@ def codes_of(method: Callable[..., Any]) -> list[int]:
     return list(getattr(method, CODES_ATTRIBUTE, ()))
 
 
+Hook = Callable[[Call], object]
+"""Sees a call before its handler does; raises `Refused` to refuse it."""
+
+
 class Handler:
     """A bound method with what must be read for it: of the header's fields, or of the body."""
 
@@ -251,8 +260,12 @@ class HandlerTable:
         server: str = "this server",
         why_not: Mapping[int, str] | None = None,
         otherwise: str = "",
+        hooks: Steps[Hook] | None = None,
     ) -> None:
         self.times = times
+        self.hooks: Steps[Hook] = Steps("request hook") if hooks is None else hooks
+        self.hooks.on_change.append(self._forget_hooks)
+        self._hooks_by_code: dict[int, tuple[Hook, ...]] = {}
         self.server = server
         self.why_not = why_not or {}
         self.otherwise = otherwise
@@ -287,7 +300,9 @@ class HandlerTable:
         """The same table, less these codes (for the VIP port, which knows no pulls)."""
         left_out = {int(code) for code in codes}
         why_not = {**dict.fromkeys(left_out & self._handlers.keys(), why), **self.why_not}
-        table = HandlerTable(times=self.times, server=self.server, why_not=why_not, otherwise=self.otherwise)
+        table = HandlerTable(
+            times=self.times, server=self.server, why_not=why_not, otherwise=self.otherwise, hooks=self.hooks
+        )
         table._handlers = {code: handler for code, handler in self._handlers.items() if code not in left_out}
         return table
 
@@ -300,14 +315,29 @@ class HandlerTable:
     def __len__(self) -> int:
         return len(self._handlers)
 
+    def check(self, call: Call) -> None:
+        """Let the hooks see a call; raises what they raise."""
+        code = call.command.code
+        hooks = self._hooks_by_code.get(code)
+        if hooks is None:
+            hooks = tuple(hook for hook, touches in self.hooks.declared if touches.may_touch_code(code))
+            self._hooks_by_code[code] = hooks
+        for hook in hooks:
+            hook(call)
+
+    def _forget_hooks(self) -> None:
+        self._hooks_by_code.clear()
+
     def serve(self, call: Call) -> None:
-        """Run the handler of this call and see that it gets its answer."""
+        """Run the handler of this call, if no hook refuses it, and see that it gets its answer."""
         call.times = self.times
         handler = self._handlers.get(call.command.code)
         if handler is None:
             call.refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, self._not_served(call.command.code))
             return
         try:
+            if self.hooks:
+                self.check(call)
             outcome = handler(call)
         except Exception as error:
             call.reply(answer_to_error(error, call))

@@ -1,4 +1,8 @@
-"""Who is notified of new messages, and when: with the append, or, where more is promised, once readers may see them."""
+"""Who is notified of new messages, and when: with the append, or, where more is promised, once readers may see them.
+
+Listeners of watched queues hear of the messages in queues that a reader waits at, whoever wrote them. Listeners of
+every message declare which they touch (`arrowmq.touches`); the fast path leaves those messages to the general path.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from arrowmq.touches import ANYTHING, Steps, Touches
 from arrowmq.wire.records import Record
 
 if TYPE_CHECKING:
@@ -20,13 +25,18 @@ _PREPARED, _ROLLBACK, _TRANSACTION = 0x4, 0xC, 0xC
 class Listeners:
     def __init__(self) -> None:
         self._of_watched: list[Listener] = []
-        self._of_every: list[Listener] = []
-        self.wants_every = False
-        self._held: deque[tuple[int, QueueTail, Facts]] = deque()
+        self.of_every: Steps[Listener] = Steps("store listener")
+        self._pending: deque[tuple[int, QueueTail, Facts]] = deque()  # until readers may see them
 
-    def add(self, callback: Listener, *, every: bool) -> None:
-        (self._of_every if every else self._of_watched).append(callback)
-        self.wants_every = bool(self._of_every)
+    def add(self, callback: Listener, *, every: bool, touches: Touches = ANYTHING) -> None:
+        if every:
+            self.of_every.add(callback, touches)
+        else:
+            self._of_watched.append(callback)
+
+    @property
+    def wants_every(self) -> bool:
+        return len(self.of_every) > 0
 
     def notify(self, queue: QueueTail, record: Record, code: int, hold_until: int) -> None:
         """Notify of the message just appended; with `hold_until`, once the log is confirmed up to there."""
@@ -40,27 +50,27 @@ class Listeners:
             record.store_timestamp,
             record.properties_raw,
         )
-        self._tell_or_hold(queue, facts, hold_until)
+        self._notify_at(hold_until, queue, facts)
 
-    def _tell_or_hold(self, queue: QueueTail, facts: Facts, hold_until: int) -> None:
+    def _notify_at(self, hold_until: int, queue: QueueTail, facts: Facts) -> None:
         if hold_until:
-            self._held.append((hold_until, queue, facts))
+            self._pending.append((hold_until, queue, facts))
         else:
-            self._tell(queue, facts)
+            self._notify_all(queue, facts)
 
-    def tell(self, queue: QueueTail, store_timestamp: int, properties_raw: bytes, hold_until: int) -> None:
+    def notify_of_last(self, queue: QueueTail, store_timestamp: int, properties_raw: bytes, hold_until: int) -> None:
         """`notify` for a message that has no Record: the one just appended to this queue."""
         facts = (queue.topic, queue.queue_id, queue.next_offset, queue.last_code, store_timestamp, properties_raw)
-        self._tell_or_hold(queue, facts, hold_until)
+        self._notify_at(hold_until, queue, facts)
 
     def release(self, confirmed: int) -> None:
-        while self._held and self._held[0][0] <= confirmed:
-            _, queue, facts = self._held.popleft()
-            self._tell(queue, facts)
+        while self._pending and self._pending[0][0] <= confirmed:
+            _, queue, facts = self._pending.popleft()
+            self._notify_all(queue, facts)
 
-    def _tell(self, queue: QueueTail, facts: Facts) -> None:
+    def _notify_all(self, queue: QueueTail, facts: Facts) -> None:
         if queue.watched:
             for callback in self._of_watched:
                 callback(*facts)
-        for callback in self._of_every:
+        for callback in self.of_every:
             callback(*facts)

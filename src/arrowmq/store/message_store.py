@@ -40,6 +40,7 @@ from arrowmq.store.read.reader import QueueReader, Reader, store_timestamp_of
 from arrowmq.store.recovery import Recovery
 from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
 from arrowmq.store.retention import Retention
+from arrowmq.touches import ANYTHING, Steps, Touches
 from arrowmq.wire.records import Record, RecordError, decode_record
 
 if TYPE_CHECKING:
@@ -229,8 +230,8 @@ class MessageStore:
         written = self._with_room(queue, write)
         if isinstance(written, Put):
             return written
-        is_watched = tail.watched or self._listeners.wants_every
-        records = self._records_of(queue, template.queue_offset, written[1]) if is_watched else []
+        has_listeners = tail.watched or self._listeners.wants_every
+        records = self._records_of(queue, template.queue_offset, written[1]) if has_listeners else []
         return self._batch_done(queue, records, template, written, wait)
 
     def _records_of(self, queue: ConsumeQueue, offset: int, count: int) -> list[Record]:
@@ -499,24 +500,25 @@ class MessageStore:
         """Forget a topic's queues; its records stay in the log until retention deletes them."""
         return self.consume_queues.delete_topic(topic)
 
-    def add_listener(self, callback: Listener, *, every: bool = False) -> None:
-        """Be called at each message of a watched queue, or of every queue, as soon as it is readable."""
-        self._listeners.add(callback, every=every)
+    def add_listener(self, callback: Listener, *, every: bool = False, touches: Touches = ANYTHING) -> None:
+        """Be called at each message of a watched queue, or of every queue, as soon as it becomes readable. Who listens
+        to every queue says which of the messages it touches."""
+        self._listeners.add(callback, every=every, touches=touches)
+
+    @property
+    def listeners_of_every(self) -> Steps[Listener]:
+        """Those that want to hear of messages in queues that nobody waits at, too."""
+        return self._listeners.of_every
 
     @property
     def checked_from(self) -> int:
         """Records from here on were checked when the store opened, or written since; readers check older ones."""
         return self._reader.checked_from
 
-    @property
-    def wants_every(self) -> bool:
-        """Whether a listener wants to hear of every message, watched or not."""
-        return self._listeners.wants_every
-
-    def tell(self, queue: QueueTail, properties_raw: bytes) -> None:
-        """Tell the listeners of the message just written to a watched queue past `put` (the broker's fast path)."""
+    def notify(self, queue: QueueTail, properties_raw: bytes) -> None:
+        """Notify the listeners of the message just written to a watched queue past `put` (the broker's fast path)."""
         hold_until = self.appended if self.positions.promised else 0
-        self._listeners.tell(queue, self.commit_log.tail.last_store_timestamp, properties_raw, hold_until)
+        self._listeners.notify_of_last(queue, self.commit_log.tail.last_store_timestamp, properties_raw, hold_until)
 
     # Cold reads
 

@@ -29,6 +29,7 @@ from arrowmq.store.config import parse_delay_levels
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.store.positions import FLUSHED
 from arrowmq.store.results import Entry
+from arrowmq.touches import Touches
 from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
 from arrowmq.wire.bodies import DataVersion
@@ -91,7 +92,7 @@ class DelayLevels:
         self._is_running = False
         self._unsure_until_ms = 0
         self._warming: set[asyncio.Future[None]] = set()
-        path.rewrites.append(self.rewrite)
+        path.rewrites.add(self.rewrite, Touches(properties=(keys.DELAY,)))
 
     # On the way in
 

@@ -45,6 +45,7 @@ from arrowmq.remoting.handlers import Answer, handles
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.store.positions import FLUSHED
+from arrowmq.touches import Touches
 from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
 from arrowmq.wire.checksum import java_hash
@@ -118,7 +119,7 @@ class TimerMessages:
         self._left: list[Unit] = []  # of the slot that is being emptied
         self._round_end = 0  # the queue's end when this round of entering began ...
         self._round_ms = 0  # ... and when that was: slots before it may be emptied once the round is over
-        path.rewrites.append(self.rewrite)
+        path.rewrites.add(self.rewrite, Touches(properties=keys.TIMERS))
         background.every("force timer files", 1.0, self.persist_if_changed)
         background.every("delete old timer log files", 60.0, lambda: self.log.forget_before(store.min_physical_offset))
 

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from arrowmq.broker.fastpath._request_native cimport Text
+from arrowmq.wire._names_native cimport NameTable
 
 
 # A size of 0 says there is none.
@@ -16,7 +17,9 @@ cdef struct Said:
 
 
 # Whether the general path would take these properties just as they are, and what they say.
-cdef bint read_properties(Text properties, Said* said, bint is_stored, bint may_wait) noexcept nogil
+cdef bint read_properties(
+    Text properties, NameTable known, Said* said, bint is_stored, bint may_wait
+) noexcept nogil
 
 cdef bint is_ascii(Text text) noexcept nogil
 

@@ -5,30 +5,27 @@ Whatever is not of the plain form makes `read_properties` say no; then the reque
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
-from arrowmq.broker.fastpath._ordinary cimport is_unusual_name, is_word
+from arrowmq.broker.fastpath._ordinary cimport (
+    PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, TRANSACTION_MARK, UNIQUE_KEY, UNUSUAL, WAIT, is_word
+)
 from arrowmq.broker.fastpath._request_native cimport Text, text_is
+from arrowmq.wire._names_native cimport NameTable, number_of
 
 cdef enum:
     MAX_NAMES = 40            # more properties than that go the general way
     MAX_ID = 255              # characters of a transaction's id
 
 
-cdef bint is_of_stored(Text name) noexcept nogil:
-    """Names that the broker itself gives a half message."""
-    return (
-        text_is(name, b"__transactionId__", 17) or text_is(name, b"MSG_REGION", 10) or text_is(name, b"TRACE_ON", 8)
-        or text_is(name, b"CLUSTER", 7) or text_is(name, b"TRANSACTION_CHECK_TIMES", 23)
-    )
-
-
-cdef bint read_properties(Text properties, Said* said, bint is_stored, bint may_wait) noexcept nogil:
+cdef bint read_properties(
+    Text properties, NameTable known, Said* said, bint is_stored, bint may_wait
+) noexcept nogil:
     """Whether the general path would take these properties of a half message just as they are, and what they say.
 
     It parses and writes them anew, so: every item has a name and a value and their ends, no name comes twice, none
     asks for special treatment, and all is sound UTF-8. `may_wait` says whether WAIT=false makes no difference here.
     """
     cdef Text names[MAX_NAMES]
-    cdef int count = 0, index
+    cdef int count = 0, index, meaning
     cdef const uint8_t* at = properties.data
     cdef const uint8_t* end = properties.data + properties.size
     cdef Text name, value
@@ -51,22 +48,22 @@ cdef bint read_properties(Text properties, Said* said, bint is_stored, bint may_
         at += 1                          # past the end of the text too: some clients leave the last 0x02 away
         if name.size == 0 or value.size == 0 or count == MAX_NAMES:
             return False
-        if text_is(name, b"TRAN_MSG", 8):
+        meaning = number_of(known, name.data, name.size)
+        if meaning == UNUSUAL:
+            return False
+        if meaning == TRANSACTION_MARK:
             if not text_is(value, b"true", 4):
                 return False
             said.is_half = True
-        elif text_is(name, b"PGROUP", 6):
+        elif meaning == PRODUCER_GROUP:
             said.group = value
-        elif is_stored and text_is(name, b"REAL_TOPIC", 10):
+        elif meaning == REAL_TOPIC:
             said.topic = value
-        elif is_stored and text_is(name, b"REAL_QID", 8):
+        elif meaning == REAL_QUEUE:
             said.queue = value
-        elif text_is(name, b"UNIQ_KEY", 8):
+        elif meaning == UNIQUE_KEY:
             said.unique = value
-        elif text_is(name, b"WAIT", 4):
-            if not may_wait and not text_is(value, b"true", 4):
-                return False
-        elif is_unusual_name(name) and not (is_stored and is_of_stored(name)):
+        elif meaning == WAIT and not may_wait and not text_is(value, b"true", 4):
             return False
         for index in range(count):
             if names[index].size == name.size and memcmp(names[index].data, name.data, name.size) == 0:

@@ -46,32 +46,16 @@ cdef inline bint read_figures(
     return True
 
 
-cdef inline bint is_unusual_name(Text name) noexcept nogil:
-    """Names by which the general path bends a message, or that it sets itself. The first letter sorts most out."""
-    cdef const uint8_t* at = name.data
-    if name.size < 4:
-        return text_is(name, b"TTL", 3)
-    if at[0] == c"T":
-        return not text_is(name, b"TAGS", 4) and (
-            memcmp(at, b"TRAN", 4) == 0 or memcmp(at, b"TIME", 4) == 0 or memcmp(at, b"TRAC", 4) == 0
-        )
-    if at[0] == c"D":
-        return text_is(name, b"DELAY", 5) or memcmp(at, b"DLQ_", 4) == 0 or text_is(name, b"DUP_INFO", 8)
-    if at[0] == c"R":
-        return memcmp(at, b"RE", 2) == 0
-    if at[0] == c"I":
-        return memcmp(at, b"INNE", 4) == 0
-    if at[0] == c"M":
-        return memcmp(at, b"MSG_", 4) == 0 or memcmp(at, b"MAX_", 4) == 0 or memcmp(at, b"MIN_", 4) == 0
-    if at[0] == c"P":
-        return memcmp(at, b"PGRO", 4) == 0 or memcmp(at, b"POP_", 4) == 0 or memcmp(at, b"PROP", 4) == 0
-    if at[0] == c"C":
-        return memcmp(at, b"CLUS", 4) == 0 or memcmp(at, b"CHEC", 4) == 0 or memcmp(at, b"CORR", 4) == 0
-    if at[0] == c"B":
-        return memcmp(at, b"BORN", 4) == 0
-    if at[0] == c"_":
-        return not text_is(name, b"__SHARDINGKEY", 13)
-    return at[0] == c"1"
+# What the name of a property means to the fast path; a name that is not in its table means nothing.
+cdef enum:
+    UNUSUAL = 1              # a step of the general path looks at it, or the broker writes it itself
+    UNIQUE_KEY = 2
+    WAIT = 3
+    SHARDING_KEY = 4
+    TRANSACTION_MARK = 5
+    PRODUCER_GROUP = 6
+    REAL_TOPIC = 7
+    REAL_QUEUE = 8
 
 
 cdef inline bint is_word(Text text) noexcept nogil:

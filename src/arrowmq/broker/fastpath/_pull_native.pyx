@@ -47,7 +47,6 @@ cdef class Grant:
     cdef object topics_version      # what it rests on
     cdef object groups_version
     cdef object client_changes
-    cdef object permission
     cdef str group
     cdef str topic
     cdef int32_t queue_id
@@ -75,10 +74,10 @@ cdef class FastPull(ShortWay):
     cdef list json_order
     cdef bytes binary_start
     cdef object admit
+    cdef object is_open
     cdef object topics
     cdef object groups
     cdef object clients
-    cdef object config
     cdef object commit
     cdef object commits_of
     cdef int64_t commits             # written into tables of `commits_of` since they were last taken
@@ -95,12 +94,13 @@ cdef class FastPull(ShortWay):
         free(self.scratch.data)
 
     def __init__(
-        self, QueueReader reader, answers, *, admit, rests_on, commit, commits_of, dict resets
+        self, QueueReader reader, answers, *, is_open, admit, rests_on, commit, commits_of, dict resets
     ):
         self.reader = reader
         self.json_pieces, self.json_order, self.binary_start = answers
+        self.is_open = is_open
         self.admit = admit
-        self.topics, self.groups, self.clients, self.config = rests_on
+        self.topics, self.groups, self.clients = rests_on
         self.commit = commit
         self.commits_of = commits_of
         self.resets = resets
@@ -131,7 +131,7 @@ cdef class FastPull(ShortWay):
     cdef Py_ssize_t serve(self, connection, const uint8_t* data, Py_ssize_t size, Out out) except -1:
         """The first frame and its answer."""
         cdef Request request
-        if self.resets or not read_request(data, data + size, &request, &self.scratch):
+        if self.resets or not self.is_open() or not read_request(data, data + size, &request, &self.scratch):
             return 0
         if request.code == PULL and request.flag == 0 and request.body.size == 0 and self.answer(&request, connection, out):
             return request.frame_size
@@ -228,13 +228,12 @@ cdef class FastPull(ShortWay):
             grant.topics_version is self.topics.version
             and grant.groups_version is self.groups.version
             and grant.client_changes == self.clients.changes
-            and grant.permission == self.config.broker_permission
         )
 
     cdef Grant keep(self, bytes key, admitted, Grant before):
         cdef Grant grant = Grant.__new__(Grant)
         grant.topics_version, grant.groups_version = self.topics.version, self.groups.version
-        grant.client_changes, grant.permission = self.clients.changes, self.config.broker_permission
+        grant.client_changes = self.clients.changes
         (grant.group, grant.topic, grant.queue_id, queue, codes, grant.topic_flag, grant.group_flag, grant.pulled, brokers) = admitted
         grant.broker_id, grant.slow_broker_id = brokers
         grant.queue_key = grant.queue_id

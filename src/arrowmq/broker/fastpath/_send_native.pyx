@@ -16,7 +16,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from arrowmq.broker.fastpath._answers_native cimport Answers, Figures, write_answer
 from arrowmq.broker.fastpath._known_topics_native cimport KnownTopics, Topic
-from arrowmq.broker.fastpath._ordinary cimport is_unusual_name, is_word, read_figures
+from arrowmq.broker.fastpath._ordinary cimport SHARDING_KEY, UNIQUE_KEY, UNUSUAL, WAIT, is_word, read_figures
 from arrowmq.broker.fastpath._request_native cimport (
     ONEWAY, PULL, SEND_BATCH, SEND_V2, Request, Scratch, Text, code_of, new_scratch, read_request, text_is,
     u16, u32
@@ -26,7 +26,10 @@ from arrowmq.store.append._tail_native cimport (
     Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, expect_key, find_facts,
     index_has_room, record_bytes, write_header
 )
+from arrowmq.wire._names_native cimport NameTable, number_of
 from arrowmq.wire.frames._out_native cimport Out
+
+from arrowmq.wire import properties as keys
 
 # --- what a message's properties say -------------------------------------------------------------------------------
 
@@ -37,7 +40,9 @@ cdef enum:
     COMPRESSION = 0x701       # the flags that an ordinary message may have
 
 
-cdef bint is_plain(Text properties, Text* unique, bint* is_ordered, bint may_wait) noexcept nogil:
+cdef bint is_plain(
+    Text properties, NameTable known, Text* unique, bint* is_ordered, bint may_wait
+) noexcept nogil:
     """Whether the general path would store these properties just as they came, with what unique key, and with a
     sharding key or without.
 
@@ -46,7 +51,7 @@ cdef bint is_plain(Text properties, Text* unique, bint* is_ordered, bint may_wai
     `may_wait` says whether WAIT=false, by which a sender need not wait for the disk, makes no difference.
     """
     cdef Text names[MAX_NAMES]
-    cdef int count = 0, index
+    cdef int count = 0, index, meaning
     cdef const uint8_t* at = properties.data
     cdef const uint8_t* end = properties.data + properties.size
     cdef Text name, value
@@ -68,19 +73,22 @@ cdef bint is_plain(Text properties, Text* unique, bint* is_ordered, bint may_wai
             return False
         value.size = at - value.data
         at += 1                          # past the end of the text too: some clients leave the last 0x02 away
-        if name.size == 0 or value.size == 0 or count == MAX_NAMES or is_unusual_name(name):
+        if name.size == 0 or value.size == 0 or count == MAX_NAMES:
             return False
-        if not may_wait and text_is(name, b"WAIT", 4) and not text_is(value, b"true", 4):
+        meaning = number_of(known, name.data, name.size)
+        if meaning == UNUSUAL:
+            return False
+        if meaning == UNIQUE_KEY:
+            unique[0] = value
+        elif meaning == SHARDING_KEY:
+            is_ordered[0] = True
+        elif meaning == WAIT and not may_wait and not text_is(value, b"true", 4):
             return False
         for index in range(count):
             if names[index].size == name.size and memcmp(names[index].data, name.data, name.size) == 0:
                 return False
         names[count] = name
         count += 1
-        if text_is(name, b"UNIQ_KEY", 8):
-            unique[0] = value
-        elif text_is(name, b"__SHARDINGKEY", 13):
-            is_ordered[0] = True
     return True
 
 
@@ -129,13 +137,15 @@ cdef class FastSend(ShortWay):
     cdef bytes id_start         # of an offset message id: the store host in hex
     cdef object find_queue
     cdef object make_room
-    cdef object tell
+    cdef object notify
     cdef object gate
     cdef object now_ms          # None: the machine's own time
     cdef object peer_of
     cdef object hold            # under SYNC_FLUSH: takes a pass's answers until the disk has its messages
     cdef KnownTopics topics
-    cdef int64_t max_body
+    cdef NameTable names        # of properties
+    cdef int64_t max_body       # of a single message; 0: there are no ordinary ones now
+    cdef int64_t max_batch      # of a batch, the same
     cdef int64_t gate_ms        # when the gate was asked
     cdef bint with_crc
     cdef public ShortWay pull       # the short way of pulls, asked for what begins with one
@@ -163,7 +173,7 @@ cdef class FastSend(ShortWay):
 
     def __init__(
         self, LogTail log, IndexTail index, tuple answers, tuple nameless, *, bytes added, bytes store_host, find_topic, find_queue,
-        make_room, tell, gate, now_ms, peer_of, bint with_crc, hold, tuple size_bounds
+        make_room, notify, gate, now_ms, peer_of, bint with_crc, hold, tuple size_bounds
     ):
         self.log = log
         self.index = index
@@ -175,11 +185,12 @@ cdef class FastSend(ShortWay):
         self.id_start = store_host.hex().upper().encode()
         self.find_queue = find_queue
         self.make_room = make_room
-        self.tell = tell
+        self.notify = notify
         self.gate = gate
         self.now_ms = now_ms
         self.peer_of = peer_of
-        self.max_body = 0
+        self.max_body = self.max_batch = 0
+        self.names = NameTable({})
         self.gate_ms = -1
         self.with_crc = with_crc
         self.hold = hold
@@ -198,6 +209,13 @@ cdef class FastSend(ShortWay):
         if self.transactions is not None:
             self.transactions.close()
             self.transactions = None
+
+    def use(self, unusual):
+        """The permit changed: these properties make a message unusual; all else has to be asked again."""
+        names = {keys.UNIQ_KEY: UNIQUE_KEY, keys.WAIT: WAIT, keys.SHARDING_KEY: SHARDING_KEY}
+        self.names = NameTable({**names, **dict.fromkeys(unusual, UNUSUAL)})
+        self.gate_ms = -1
+        self.topics.forget()
 
     def forget(self):
         """A topic changed: ask anew for each."""
@@ -251,7 +269,7 @@ cdef class FastSend(ShortWay):
         if code == PULL:
             return 0 if self.pull is None else self.pull.serve(connection, data, size, out)
         now = self.time_of_gate()
-        if self.max_body <= 0:
+        if self.max_body <= 0 and self.max_batch <= 0:
             return 0
         born_host = connection.peer_bytes
         if born_host is None:
@@ -275,12 +293,12 @@ cdef class FastSend(ShortWay):
         cdef timespec time
         cdef int64_t now
         if self.now_ms is not None:
-            self.max_body = self.gate()
+            self.max_body, self.max_batch = self.gate()
             return self.now_ms()
         clock_gettime(CLOCK_REALTIME, &time)
         now = <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1000000
         if now != self.gate_ms:
-            self.max_body = self.gate()
+            self.max_body, self.max_batch = self.gate()
             self.gate_ms = now
         return now
 
@@ -291,14 +309,16 @@ cdef class FastSend(ShortWay):
         cdef QueueTail queue
         cdef bint is_batch, is_ordered
         cdef Text unique
-        if request.fields[1].size == 0 or request.body.size == 0 or request.body.size > self.max_body:
+        if request.fields[1].size == 0 or request.body.size == 0:
             return 0
         topic = self.topics.find(request.fields[1])
         if topic is None or not read_figures(request, topic.queue_count, COMPRESSION, &fields, &is_batch):
             return 0
+        if request.body.size > (self.max_batch if is_batch else self.max_body):
+            return 0
         if request.fields[8].size >= MAX_PROPERTIES - <Py_ssize_t>len(self.added):
             return 0
-        if not is_plain(request.fields[8], &unique, &is_ordered, self.hold is None):
+        if not is_plain(request.fields[8], self.names, &unique, &is_ordered, self.hold is None):
             return 0
         if not is_word(unique) and (unique.size or not is_batch):
             return 0
@@ -336,7 +356,7 @@ cdef class FastSend(ShortWay):
             return 0
         self.count(request, topic, queue, 1, size, is_ordered)
         if queue.watched:
-            self.tell(queue, PyBytes_FromStringAndSize(<const char*>self.properties, fields.properties_length))
+            self.notify(queue, PyBytes_FromStringAndSize(<const char*>self.properties, fields.properties_length))
         if request.flag == 0:
             self.answer(request, queue.queue_id, fields.queue_offset, fields.physical_offset, NULL, 1, unique)
         return 1
@@ -381,7 +401,7 @@ cdef class FastSend(ShortWay):
                 self.log, queue, self.index, fields, &item.facts, self.sizes[number], item.words, self.with_crc
             )
             if queue.watched:
-                self.tell(queue, PyBytes_FromStringAndSize(<const char*>fields.properties, fields.properties_length))
+                self.notify(queue, PyBytes_FromStringAndSize(<const char*>fields.properties, fields.properties_length))
         if words:
             write_header(self.index)
         self.count(request, topic, queue, count, total, False)

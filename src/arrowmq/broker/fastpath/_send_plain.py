@@ -26,8 +26,8 @@ class FastSend:
         find_topic: Callable[[bytes], int],
         find_queue: Callable[[str, int], Any],
         make_room: Callable[[str, int, int, int], bool],
-        tell: Callable[[Any, bytes], None],
-        gate: Callable[[], int],
+        notify: Callable[[Any, bytes], None],
+        gate: Callable[[], tuple[int, int]],
         now_ms: Callable[[], int] | None,
         peer_of: Callable[[Any], bytes],
         with_crc: bool,
@@ -40,6 +40,9 @@ class FastSend:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def use(self, unusual: frozenset[str]) -> None:
+        """Nothing is looked at."""
 
     def forget(self) -> None:
         """Nothing is remembered."""

@@ -21,7 +21,9 @@ from arrowmq.broker.fastpath._answers_native cimport Answers, Figures, write_ans
 from arrowmq.broker.fastpath._half_native cimport Said, is_ascii, put, put_number, read_properties
 from arrowmq.broker.transactions._offset_set_native cimport OffsetSet
 from arrowmq.broker.fastpath._known_topics_native cimport KnownTopics, Topic, Written
-from arrowmq.broker.fastpath._ordinary cimport read_figures
+from arrowmq.broker.fastpath._ordinary cimport (
+    PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, TRANSACTION_MARK, UNIQUE_KEY, UNUSUAL, WAIT, read_figures
+)
 from arrowmq.broker.fastpath._request_native cimport (
     ONEWAY, SEND_V2, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
     text_to_int
@@ -34,7 +36,10 @@ from arrowmq.store.append._tail_native cimport (
 from arrowmq.store.read._reader_native cimport LogWindow
 from arrowmq.wire._bytes cimport get32, get64
 from arrowmq.wire.records._layout_native cimport Layout, crc_is_right, find_layout
+from arrowmq.wire._names_native cimport NameTable
 from arrowmq.wire.frames._out_native cimport Out
+
+from arrowmq.wire import properties as keys
 
 cdef enum:
     MAX_PROPERTIES = 32767
@@ -81,9 +86,11 @@ cdef class FastTransactions(ShortWay):
     cdef bytes op_topic
     cdef bytes commit_words     # the properties of an op record up to the transaction's id
     cdef bytes rollback_words
-    cdef object find_queue, tell, gate, counted_up_to, now_ms, peer_of
+    cdef object find_queue, notify, gate, counted_up_to, now_ms, peer_of
     cdef object hold_halves, hold_ends    # under SYNC_FLUSH: take a pass's answers until the disk has its messages
     cdef KnownTopics topics
+    cdef NameTable half_names   # of properties: of a half message that comes, and of one that is stored
+    cdef NameTable stored_names
     cdef QueueTail half_queue
     cdef QueueTail op_queue
     cdef LogWindow window       # where the last half message was found
@@ -111,7 +118,7 @@ cdef class FastTransactions(ShortWay):
     def __init__(
         self, LogTail log, IndexTail index, OffsetSet ended, commit_log, *, tuple half_answers, tuple end_answers,
         bytes added, bytes store_host, bytes half_topic, bytes op_topic, bytes commit_words, bytes rollback_words,
-        find_topic, find_queue, tell, gate, counted_up_to, now_ms, peer_of, hold_halves, hold_ends
+        find_topic, find_queue, notify, gate, counted_up_to, now_ms, peer_of, hold_halves, hold_ends
     ):
         self.log = log
         self.index = index
@@ -128,7 +135,7 @@ cdef class FastTransactions(ShortWay):
         self.commit_words = commit_words
         self.rollback_words = rollback_words
         self.find_queue = find_queue
-        self.tell = tell
+        self.notify = notify
         self.gate = gate
         self.counted_up_to = counted_up_to
         self.now_ms = now_ms
@@ -137,6 +144,7 @@ cdef class FastTransactions(ShortWay):
         self.hold_ends = hold_ends
         self.topics = KnownTopics(find_topic, HalfTopic)
         self.half_queue = self.op_queue = None
+        self.half_names = self.stored_names = NameTable({})
         self.window = LogWindow(commit_log)
         self.is_open = True
 
@@ -145,6 +153,16 @@ cdef class FastTransactions(ShortWay):
         self.is_open = False
         self.window.leave()
         self.half_queue = self.op_queue = None
+
+    def use(self, unusual_of_halves, unusual_of_stored):
+        """The permit changed: these properties make a half message that comes, or one that is stored, unusual."""
+        names = {
+            keys.TRAN_MSG: TRANSACTION_MARK, keys.PGROUP: PRODUCER_GROUP, keys.UNIQ_KEY: UNIQUE_KEY, keys.WAIT: WAIT
+        }
+        stored_names = {**names, keys.REAL_TOPIC: REAL_TOPIC, keys.REAL_QID: REAL_QUEUE}
+        self.half_names = NameTable({**names, **dict.fromkeys(unusual_of_halves, UNUSUAL)})
+        self.stored_names = NameTable({**stored_names, **dict.fromkeys(unusual_of_stored, UNUSUAL)})
+        self.forget()
 
     def forget(self):
         """A topic changed: ask anew for each."""
@@ -165,7 +183,7 @@ cdef class FastTransactions(ShortWay):
         cdef bytes born_host
         cdef int64_t now
         cdef object hold = self.hold_ends if ends else self.hold_halves
-        self.max_body = self.gate()
+        self.max_body = self.gate(ends)
         if self.max_body <= 0:
             return 0
         born_host = b"" if ends else self.peer_of(connection)
@@ -210,7 +228,7 @@ cdef class FastTransactions(ShortWay):
             return 0
         figures.queue_id = fields.queue_id
         fields.sys_flag &= ~TRANSACTION_BITS
-        if not read_properties(request.fields[8], &said, False, self.hold_halves is None):
+        if not read_properties(request.fields[8], self.half_names, &said, False, self.hold_halves is None):
             return 0
         self.make_ready()
         fields.properties_length = self.write_half_properties(request.fields[8], said.unique, topic, figures.queue_id)
@@ -233,7 +251,7 @@ cdef class FastTransactions(ShortWay):
         self.halves.size += size
         self.taken_halves += 1
         if self.half_queue.watched:
-            self.tell(self.half_queue, PyBytes_FromStringAndSize(<const char*>self.properties, fields.properties_length))
+            self.notify(self.half_queue, PyBytes_FromStringAndSize(<const char*>self.properties, fields.properties_length))
         if request.flag == 0:
             figures.queue_offset = fields.queue_offset
             figures.physical_offset = fields.physical_offset
@@ -307,7 +325,7 @@ cdef class FastTransactions(ShortWay):
             return 0
         stored.data = half + layout.properties
         stored.size = layout.properties_length
-        if not read_properties(stored, &said, True, True) or not said.topic.size:
+        if not read_properties(stored, self.stored_names, &said, True, True) or not said.topic.size:
             return 0
         if said.group.size != request.fields[0].size or memcmp(said.group.data, request.fields[0].data, said.group.size):
             return 0
@@ -372,9 +390,9 @@ cdef class FastTransactions(ShortWay):
             seconds = max(<int64_t>0, now - message.born_timestamp) // 1000
             topic.latency[seconds] = topic.latency.get(seconds, 0) + 1
             if queue.watched:
-                self.tell(queue, PyBytes_FromStringAndSize(<const char*>message.properties, message.properties_length))
+                self.notify(queue, PyBytes_FromStringAndSize(<const char*>message.properties, message.properties_length))
         if self.op_queue.watched:
-            self.tell(self.op_queue, PyBytes_FromStringAndSize(<const char*>op.properties, op.properties_length))
+            self.notify(self.op_queue, PyBytes_FromStringAndSize(<const char*>op.properties, op.properties_length))
         return 1
 
     cdef QueueTail queue_of(self, HalfTopic topic, int32_t queue_id):

@@ -33,8 +33,8 @@ class FastTransactions:
         rollback_words: bytes,
         find_topic: Callable[[bytes], int],
         find_queue: Callable[[str, int], Any],
-        tell: Callable[[Any, bytes], None],
-        gate: Callable[[], int],
+        notify: Callable[[Any, bytes], None],
+        gate: Callable[[bool], int],
         counted_up_to: Callable[[], int],
         now_ms: Callable[[], int],
         peer_of: Callable[[Any], bytes],
@@ -46,6 +46,9 @@ class FastTransactions:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def use(self, unusual_of_halves: frozenset[str], unusual_of_stored: frozenset[str]) -> None:
+        """Nothing is looked at."""
 
     def forget(self) -> None:
         """Nothing is remembered."""

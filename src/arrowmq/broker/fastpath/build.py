@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from arrowmq import native
 from arrowmq.broker import names
+from arrowmq.broker.fastpath.permit import BATCHES, PULLS, SENDS, KindPermit
 from arrowmq.broker.pull.service import PullService
 from arrowmq.broker.runtime.stats import SIZE_BOUNDS
 from arrowmq.broker.send.message_path import status_of
 from arrowmq.broker.send.message_types import FIFO, NORMAL
-from arrowmq.broker.send.service import PUT_CODES, not_safe_yet, peer_address, region_of
-from arrowmq.broker.settings.config import WRITE
+from arrowmq.broker.send.service import PUT_CODES, REPLACED_PROPERTIES, not_safe_yet, peer_address, region_of
+from arrowmq.broker.topics.table import MESSAGE_TYPE
 from arrowmq.clock import SystemClock
 from arrowmq.filter import TagFilter
 from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
@@ -25,6 +26,7 @@ from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.handlers import Refused
 from arrowmq.store import MessageStore, PutStatus
 from arrowmq.store.positions import Missed
+from arrowmq.touches import is_named
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import HeaderError
@@ -44,6 +46,8 @@ FastSend = _fastsend.FastSend
 FastPull = _fastpull.FastPull
 
 IPV4_BYTES = 4
+# Attributes of a topic that mean nothing to a send; whatever else a topic has, the general path judges.
+HARMLESS_ATTRIBUTES = frozenset({MESSAGE_TYPE})
 
 # Stand-ins for the figures of an answer, in the order in which the native modules number them
 _OPAQUE = 1987654321
@@ -60,6 +64,7 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         return None
     store = broker.store
     region = region_of(broker.config)
+    singles, batches = broker.permit.of(SENDS), broker.permit.of(BATCHES)
     fast_send = FastSend(
         store.commit_log.tail,
         store.index.tail,
@@ -67,11 +72,11 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         answer_words(RequestCode.SEND_MESSAGE_V2, region, SEND_FIGURES[:-1]),
         added=encode_properties({**region, keys.CLUSTER: broker.config.broker_cluster_name}),
         store_host=ip + port.to_bytes(4, "big"),
-        find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace")),
+        find_topic=lambda name: ordinary_queues(broker, name.decode("utf-8", "replace"), singles, batches),
         find_queue=store.queue,
         make_room=store.extend,
-        tell=store.tell,
-        gate=gate_of(broker),
+        notify=store.notify,
+        gate=lambda: (limit_of(broker, singles), limit_of(broker, batches)),
         now_ms=None if isinstance(broker.clock, SystemClock) else broker.clock.now_ms,
         peer_of=peer_bytes,
         with_crc=store.config.enabled_append_prop_crc,
@@ -79,7 +84,12 @@ def build_fast_path(broker: Broker, *, with_pulls: bool = True) -> FastSend | No
         size_bounds=SIZE_BOUNDS,
     )
     broker.topics.on_change.append(lambda changed: fast_send.forget())
-    broker.on_config_change.append(fast_send.ask_again)
+
+    def renew() -> None:
+        fast_send.use(singles.ordinary.properties | batches.ordinary.properties | set(REPLACED_PROPERTIES))
+
+    broker.permit.on_change.append(renew)
+    renew()
     broker.stats.sources.append(lambda: hand_in_sends(broker, fast_send))
     fast_send.pull = build_fast_pull(broker) if with_pulls else None
     return fast_send
@@ -112,36 +122,21 @@ def hand_in_pulls(broker: Broker, pulls: FastPull) -> None:
 # --- sends -----------------------------------------------------------------------------------------------------------
 
 
-def ordinary_queues(broker: Broker, topic: str) -> int:
-    """How many queues of a topic the short way may write to; 0 if messages to it get special treatment."""
+def ordinary_queues(broker: Broker, topic: str, *permits: KindPermit) -> int:
+    """How many queues of a topic the fast path may write to; 0 if messages to it get special treatment."""
     if topic.startswith("%") or topic in names.SEND_FORBIDDEN_TOPICS:
         return 0
     known = broker.topics.get(topic)
-    if known is None or broker.config.enable_topic_message_type_check:
+    if known is None or set(known.attributes or ()) - HARMLESS_ATTRIBUTES:
         return 0
-    if {"queue.type", "cleanup.policy"} & set(known.attributes or ()):
+    if any(is_named(topic, permit.ordinary.topics) for permit in permits):
         return 0
     return max(known.write_queue_nums, known.read_queue_nums)
 
 
-def gate_of(broker: Broker) -> Callable[[], int]:
-    """Asked once a read: how long a body may be now; 0 if the broker takes no ordinary messages at this moment, the
-    reason of which is the general path's to tell."""
-    store, config, clock, gates = broker.store, broker.config, broker.clock, broker.path.gates
-    flow = broker.services.flow
-    only = next(gate for gate in gates if gate == flow.gate)
-    region_id, trace_on = config.region_id, config.trace_on
-
-    def gate() -> int:
-        if len(gates) != 1 or gates[0] is not only or not flow.is_calm() or not config.broker_permission & WRITE:
-            return 0
-        if store.wants_every or 0 < config.start_accept_send_request_time_stamp > clock.now_ms():
-            return 0
-        if store.why_not_writable() is not None or config.region_id != region_id or config.trace_on != trace_on:
-            return 0
-        return config.max_message_size
-
-    return gate
+def limit_of(broker: Broker, permit: KindPermit) -> int:
+    """How long a body may be now; 0 while the fast path is closed, or where a step looks at a header's fields."""
+    return broker.config.max_message_size if not permit.ordinary.fields and permit.is_open() else 0
 
 
 NotSafe = Callable[[Command, PutStatus], None]
@@ -185,14 +180,13 @@ def peer_bytes(connection: Connection) -> bytes:
 
 
 def build_fast_pull(broker: Broker) -> FastPull | None:
-    config, store = broker.config, broker.store
-    if config.reject_pull_consumer_enable:
-        return None
+    permit = broker.permit.of(PULLS)
     fast_pull = FastPull(
-        store.records,
+        broker.store.records,
         answer_pieces(RequestCode.PULL_MESSAGE, {}, _PULL_FIGURES, remark="FOUND"),
-        admit=admission(broker, broker.services.pull),
-        rests_on=(broker.topics, broker.groups, broker.clients, config),
+        is_open=lambda: not permit.ordinary.fields and permit.is_open(),
+        admit=admission(broker, broker.services.pull, permit),
+        rests_on=(broker.topics, broker.groups, broker.clients),
         commit=broker.offsets.commit,
         commits_of=broker.offsets.commits_of,
         resets=broker.offsets.resets,
@@ -200,12 +194,12 @@ def build_fast_pull(broker: Broker) -> FastPull | None:
     broker.stats.sources.append(lambda: hand_in_pulls(broker, fast_pull))
     broker.offsets.sources.append(fast_pull.take_commits)
     broker.offsets.on_replace.append(fast_pull.forget)
-    broker.on_config_change.append(fast_pull.forget)
+    broker.permit.on_change.append(fast_pull.forget)
     return fast_pull
 
 
 def admission(
-    broker: Broker, service: PullService
+    broker: Broker, service: PullService, permit: KindPermit
 ) -> Callable[[dict[str, str], Connection], _fastpull.Admitted | None]:
     """Lets the general path check a reader. None if it would refuse it, or if its filter has to see the records."""
 
@@ -214,6 +208,8 @@ def admission(
             request = decode_header(PullMessage, fields)
             topic, group, matches = service.check(request, connection)
         except (Refused, HeaderError):
+            return None
+        if is_named(request.topic, permit.ordinary.topics):
             return None
         queue = broker.store.consume_queues.find(request.topic, request.queue_id)
         if queue is None or not (matches is None or isinstance(matches, TagFilter)):

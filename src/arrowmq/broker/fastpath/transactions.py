@@ -14,17 +14,18 @@ from arrowmq import native
 from arrowmq.broker.fastpath.build import (
     SEND_FIGURES,
     answer_words,
-    gate_of,
     hold_until_kept,
+    limit_of,
     ordinary_queues,
     peer_bytes,
     send_not_safe,
 )
-from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC, SLAVE
+from arrowmq.broker.fastpath.permit import ENDS, HALVES, KindPermit
+from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC
 from arrowmq.broker.send.message_types import TRANSACTION
-from arrowmq.broker.send.service import region_of
+from arrowmq.broker.send.service import REPLACED_PROPERTIES, region_of
 from arrowmq.broker.transactions.log import HALF_QUEUE, End, op_properties
-from arrowmq.broker.transactions.service import NOT_ON_DISK, TransactionService
+from arrowmq.broker.transactions.service import ENDING_PROPERTIES, NOT_ON_DISK, NOTED_PROPERTIES
 from arrowmq.remoting.answer_times import ONEWAY, SUCCESS, Answered
 from arrowmq.store import MessageStore, PutStatus
 from arrowmq.store.errors import OutOfSpace
@@ -52,6 +53,8 @@ def build_fast_transactions(broker: Broker) -> FastTransactions | None:
     ip, port = broker.address.store_host
     region = region_of(broker.config)
     makes_wait = broker.path.makes_wait
+    halves = broker.permit.of(HALVES, implements=(service.rule,))
+    ends = broker.permit.of(ENDS)
     short = FastTransactions(
         store.commit_log.tail,
         store.index.tail,
@@ -65,38 +68,33 @@ def build_fast_transactions(broker: Broker) -> FastTransactions | None:
         op_topic=OP_HALF_TOPIC.encode(),
         commit_words=op_properties(End.COMMIT, "").removesuffix(b"\x02"),
         rollback_words=op_properties(End.ROLLBACK, "").removesuffix(b"\x02"),
-        find_topic=lambda name: _queues_of_halves(broker, name.decode("utf-8", "replace")),
+        find_topic=lambda name: _queues_of_halves(broker, name.decode("utf-8", "replace"), halves, ends),
         find_queue=_find_queue(store),
-        tell=store.tell,
-        gate=_gate_of(broker, service),
+        notify=store.notify,
+        gate=lambda is_end: limit_of(broker, ends if is_end else halves),
         counted_up_to=lambda: counts.looked_up_to,
         now_ms=broker.clock.now_ms,
         peer_of=peer_bytes,
         hold_halves=hold_until_kept(store, send_not_safe) if makes_wait else None,
         hold_ends=hold_until_kept(store, _end_not_safe) if makes_wait else None,
     )
+
+    def renew() -> None:
+        own = {*REPLACED_PROPERTIES, *NOTED_PROPERTIES}
+        short.use(halves.ordinary.properties | own, ends.ordinary.properties | ENDING_PROPERTIES)
+
+    broker.permit.on_change.append(renew)
+    renew()
     broker.topics.on_change.append(lambda changed: short.forget())
     broker.stats.sources.append(lambda: _count(broker, short))
     counts.sources.append(short.take_ended)
     return short
 
 
-def _gate_of(broker: Broker, service: TransactionService) -> Callable[[], int]:
-    """Asked once a read: how long a body may be now; 0 if transactions are not ordinary at this moment."""
-    ordinary, config, transactions = gate_of(broker), broker.config, service.transactions
-
-    def gate() -> int:
-        if config.broker_role == SLAVE or config.reject_transaction_message or transactions.owes:
-            return 0
-        return ordinary()
-
-    return gate
-
-
-def _queues_of_halves(broker: Broker, topic: str) -> int:
+def _queues_of_halves(broker: Broker, topic: str, *permits: KindPermit) -> int:
     """A half message is the general path's while neither the table on disk nor a message would tell of its topic after
     a crash."""
-    count = ordinary_queues(broker, topic)
+    count = ordinary_queues(broker, topic, *permits)
     return 0 if broker.topics.is_unsaved(topic) and not broker.store.has_messages(topic, count) else count
 
 

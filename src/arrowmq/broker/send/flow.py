@@ -18,6 +18,7 @@ from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.clock import Clock
 from arrowmq.remoting.handlers import Refused
 from arrowmq.store import MessageStore
+from arrowmq.touches import Touches
 from arrowmq.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class FlowControl:
         self._in_second = 0
         self._last_reason: str | None = None
         self._rate_said_ms = 0
-        path.gates.append(self.gate)
+        path.gates.add(self.gate, Touches(only_while=self.busy_with))
         self._group_allowance = allowed_bytes(0, group_limit_bytes())
         if config.max_process_memory_bytes >= 0:
             background.every("measure memory", MEMORY_SAMPLE_S, self.measure, first_s=0)
@@ -75,12 +76,15 @@ class FlowControl:
         prefix = "service not available now." if reason is DISK else f"{WORDS}:"
         raise Refused(code, f"{prefix} {words}. Nothing was stored")
 
-    def is_calm(self) -> bool:
-        """Whether a send would pass now and nobody has to count it."""
-        if self.config.max_sends_per_second > 0 or self._reason() is not None:
-            return False
+    def busy_with(self) -> str | None:
+        """Why a send would be refused now, or has to be counted; None if it would just pass."""
+        if self.config.max_sends_per_second > 0:
+            return "maxSendsPerSecond is set, so every send is counted"
+        found = self._reason()
+        if found is not None:
+            return found[1]
         self._calm_again()
-        return True
+        return None
 
     def _say(self, reason: str, words: str) -> None:
         """Once for each beginning; of a rate, which is reached and left in every second, once a minute."""

@@ -8,7 +8,8 @@ A message on its way in passes three stages, each a list that capabilities add t
   rewrites   every put, also the broker's own: a delay level becomes a place in SCHEDULE_TOPIC_XXXX, a timer its wheel
 
 A gate or rule says no by raising `Refused`; a rewrite, which also runs for the broker's own messages where nobody waits
-for an answer, by raising `PutRefused`.
+for an answer, by raising `PutRefused`. Each is added with what it touches (`arrowmq.touches`), from which the fast path
+knows what it may take past it; one that declares nothing sees every message.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from arrowmq.clock import Clock
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.store.positions import Missed
+from arrowmq.touches import Steps
 from arrowmq.wire import properties as names
 from arrowmq.wire.headers import SendMessage
 from arrowmq.wire.properties import encode_properties
@@ -43,13 +45,13 @@ class MessagePath:
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self.store = store
         self.clock = clock
-        self.gates: list[Gate] = []
-        self.rules: list[Rule] = []
-        self.batch_rules: list[Rule] = []
-        self.rewrites: list[Rewrite] = []
+        self.gates: Steps[Gate] = Steps("gate")
+        self.rules: Steps[Rule] = Steps("rule")
+        self.batch_rules: Steps[Rule] = Steps("batch rule")
+        self.rewrites: Steps[Rewrite] = Steps("rewrite")
 
     def put(self, record: Record) -> Put:
-        """Appends and dispatches in this turn of the loop. Raises `PutRefused`, before anything is written."""
+        """Appends and dispatches in this event loop iteration. Raises `PutRefused`, before anything is written."""
         for rewrite in self.rewrites:
             rewrite(record)
         return self.store.put(record)

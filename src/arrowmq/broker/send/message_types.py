@@ -36,8 +36,9 @@ class MessageTypeCheck:
     def __init__(self, config: BrokerConfig, topics: Topics, path: MessagePath) -> None:
         self.topics = topics
         if config.enable_topic_message_type_check:
-            path.rules.append(self.rule)
-            path.batch_rules.append(self.rule)
+            # Which topics it is about is a matter of their attributes, which change: all of them.
+            path.rules.add(self.rule)
+            path.batch_rules.add(self.rule)
 
     def rule(self, request: SendMessage, record: Record) -> None:
         topic = self.topics.get(record.topic)

@@ -34,6 +34,8 @@ from arrowmq.wire.properties import MAX_BYTES, encode_properties, parse_properti
 from arrowmq.wire.records import Record
 
 PEER_ADDRESS = "send.peer_address"
+# The broker's own; what a sender writes there is dropped.
+REPLACED_PROPERTIES = (keys.POP_CK, keys.MSG_REGION, keys.TRACE_ON, keys.CLUSTER)
 
 PUT_CODES = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -229,7 +231,7 @@ class SendService:
     def record_of(self, request: SendMessage, call: Call, topic: TopicConfig) -> Record:
         """The record of a single message, with the properties that the broker adds."""
         properties = parse_properties(request.properties or "")
-        for name in (keys.POP_CK, keys.MSG_REGION, keys.TRACE_ON, keys.CLUSTER):
+        for name in REPLACED_PROPERTIES:
             properties.pop(name, None)
         if (
             topic.attributes

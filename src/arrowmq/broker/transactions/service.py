@@ -24,6 +24,7 @@ from arrowmq.clock import Clock
 from arrowmq.remoting.handlers import Answer, Refused, handles
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.touches import Touches
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import EndTransaction, ResumeCheckHalfMessage, SendMessage
@@ -41,6 +42,10 @@ log = logging.getLogger(__name__)
 
 ENDS = {TRANSACTION_COMMIT: End.COMMIT, TRANSACTION_ROLLBACK: End.ROLLBACK}
 NOT_ON_DISK = "published, but not yet on disk"
+# What the broker notes of a half message: the transaction's id, and where it belongs
+NOTED_PROPERTIES = (keys.TRANSACTION_ID, keys.REAL_TOPIC, keys.REAL_QID)
+# What makes the end of a half message that has it more than a matter of its first end
+ENDING_PROPERTIES = frozenset({keys.CHECK_IMMUNITY_TIME_IN_SECONDS})
 
 
 def immunity_ms(half: Record, timeout_ms: int) -> int | None:
@@ -79,7 +84,7 @@ class TransactionService:
         self.was_clean = was_clean
         self.counts = TransactionCounts(transactions)
         self.repeated = 0
-        path.rules.append(self.rule)
+        path.rules.add(self.rule, Touches(properties=(keys.TRAN_MSG,)))
 
     def load(self) -> None:
         self.transactions.load(was_clean=self.was_clean())
@@ -103,15 +108,8 @@ class TransactionService:
                 f"the broker[{self.address.host}] sending transaction message is forbidden: "
                 "rejectTransactionMessage is true in its configuration",
             )
-        set_properties(
-            record,
-            {
-                **properties,
-                keys.TRANSACTION_ID: properties[keys.UNIQ_KEY],
-                keys.REAL_TOPIC: record.topic,
-                keys.REAL_QID: str(record.queue_id),
-            },
-        )
+        noted = (properties[keys.UNIQ_KEY], record.topic, str(record.queue_id))
+        set_properties(record, {**properties, **dict(zip(NOTED_PROPERTIES, noted, strict=True))})
         record.sys_flag = with_transaction_type(record.sys_flag, TRANSACTION_NOT)
         record.topic = HALF_TOPIC
         record.queue_id = HALF_QUEUE
