@@ -166,7 +166,7 @@ async def test_old_files_are_unlinked_by_a_thread_while_the_loop_only_forgets_th
     before = len(list((tmp_path / "commitlog").iterdir()))
     assert before > 3
     store.start(asyncio.get_running_loop())
-    await until(lambda: len(store.commit_log.segments) == 2)
+    await until(lambda: len(store.commit_log.segments) == 2 and not store.retention.is_unlinking)
     await asyncio.to_thread(store.retention.stop)
     assert {"arrowmq-store-retention"} == set(unlinked)
     store.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from arrowmq.store.errors import OutOfSpace, StoreLocked, StoreUnwritable
+from arrowmq.store.workers import Step, ThreadWorker, Worker
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -256,6 +257,10 @@ class Disk:
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
+
+    def start_worker(self, name: str, step: Step, *, first_s: float | None = 0.0) -> Worker:
+        """Have a job done that waits for this disk. Its first step comes after `first_s`; None: when it is woken."""
+        return ThreadWorker(name, step, first_s)
 
     def usage(self, path: Path) -> DiskUsage:
         state = os.statvfs(path)

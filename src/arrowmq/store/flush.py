@@ -1,11 +1,10 @@
-"""Forcing to disk, in a thread of its own: the event loop never waits for it.
+"""Forcing to disk, by a worker of its own: the event loop never waits for it.
 
 SYNC_FLUSH is a group commit: while one fsync runs, the waiters of the next gather. On a slow disk it does not begin at
 once either: those who were just answered come again in a moment, and so that each fsync serves all of them instead of
 every second one, the next waits for as many bytes as the last one had, but no longer than a part of the time an fsync
-takes. ASYNC_FLUSH forces at intervals, if
-enough pages are dirty. Either way the thread also forces queues and full index files, and writes the checkpoint with
-the times of what it forced, never of what was merely written.
+takes. ASYNC_FLUSH forces at intervals, if enough pages are dirty. Either way the worker also forces queues and full
+index files, and writes the checkpoint with the times of what it forced, never of what was merely written.
 """
 
 from __future__ import annotations
@@ -13,19 +12,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
+from arrowmq.clock import Clock
 from arrowmq.store.checkpoint import Checkpoint
 from arrowmq.store.config import StoreConfig
+from arrowmq.store.disk import Disk
 from arrowmq.store.index import Index
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.positions import Flushed, Positions
 from arrowmq.store.queues.table import Queues
+from arrowmq.store.workers import Worker
 
 PAGE_BYTES = 4096
-_CHECKPOINT_S = 1.0
+_SYNC_INTERVAL_S = 0.01
+_SYNC_IDLE_S = 0.1
+_AFTER_ERROR_S = 0.5
 _GATHER_PART = 0.25  # of the last fsync's time, for those just answered to come again
 _GATHER_LEAST_S = 0.0005  # an fsync that takes less than four times this is not worth waiting for
 _GATHER_MOST_S = 0.002
@@ -34,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Loop(Protocol):
-    """What of an event loop the thread needs."""
+    """What of an event loop the worker needs."""
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> object: ...
 
@@ -52,8 +55,12 @@ class Flusher:
         queues: Queues,
         index: Index,
         checkpoint: Checkpoint,
+        disk: Disk,
+        clock: Clock,
     ) -> None:
         self._config = config
+        self._disk = disk
+        self._monotonic = clock.monotonic
         self._positions = positions
         positions.wants_flush = self._wanted
         self._log = commit_log
@@ -62,35 +69,27 @@ class Flusher:
         self._checkpoint = checkpoint
         self.error: str | None = None
         self._loop: Loop | None = None
-        self._thread: threading.Thread | None = None
-        self._wake = threading.Condition()
-        self._asked = False
-        self._stops = False
-        self._is_asked = False  # on the loop: the thread was woken, and its answer has not come back yet
+        self._worker: Worker | None = None
+        self._is_asked = False  # on the loop: the worker was woken, and its answer has not come back yet
         self._gathering: asyncio.TimerHandle | None = None
         self._gathered_end = 0
         self._last_bytes = 0
         self._last_s = 0.0
         self._force_lock = threading.Lock()
-        self._last_thorough = self._last_queues = self._last_queues_thorough = time.monotonic()
+        self._last_thorough = self._last_queues = self._last_queues_thorough = self._monotonic()
 
     # The loop's side
 
     def start(self, loop: Loop) -> None:
         self._loop = loop
-        self._stops = False
         self._positions.open()
-        self._thread = threading.Thread(target=self._run, name="arrowmq-store-flush", daemon=True)
-        self._thread.start()
+        self._worker = self._disk.start_worker("flush", self._step, first_s=self._interval_s)
 
     def stop(self) -> None:
-        """End the thread; what it has not forced is forced here."""
-        if self._thread is not None:
-            with self._wake:
-                self._stops = True
-                self._wake.notify()
-            self._thread.join()
-            self._thread = None
+        """End the worker; what it has not forced is forced here."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
         self.force_everything()
         if self._gathering is not None:
             self._gathering.cancel()
@@ -101,24 +100,22 @@ class Flusher:
 
     def _wanted(self) -> None:
         """Somebody waits for a flush."""
-        if self._thread is None:
+        if self._worker is None:
             self.force_log()
             self._positions.advanced()
         else:
             self.ask()
 
     def ask(self) -> None:
-        """Wake the thread, as every append under SYNC_FLUSH does; not while it works or a group gathers."""
-        if self._is_asked or self._thread is None:
+        """Wake the worker, as every append under SYNC_FLUSH does; not while it works or a group gathers."""
+        if self._is_asked or self._worker is None:
             return
         if self._gathering is not None:
             if self._log.appended < self._gathered_end:
                 return
             self._stop_gathering()
         self._is_asked = True
-        with self._wake:
-            self._asked = True
-            self._wake.notify()
+        self._worker.wake()
 
     def _gather(self) -> None:
         """An fsync has ended: let those it served come again before the next begins, if that is worth it."""
@@ -136,7 +133,7 @@ class Flusher:
                 self.ask()
 
     def _resolve(self) -> None:
-        """On the loop: a round of the thread has ended."""
+        """On the loop: a round of the worker has ended."""
         position = self._positions.flushed_end
         self._is_asked = False
         self._gather()
@@ -144,31 +141,27 @@ class Flusher:
         if self._log.appended > position and (self._config.is_sync_flush or self._positions.is_flush_awaited):
             self.ask()
 
-    # The thread's side
+    # The worker's side
 
-    def _run(self) -> None:
+    @property
+    def _interval_s(self) -> float:
+        return _SYNC_INTERVAL_S if self._config.is_sync_flush else self._config.flush_interval_commit_log / 1000
+
+    def _step(self) -> float:
         is_sync = self._config.is_sync_flush
-        interval_s = 0.01 if is_sync else self._config.flush_interval_commit_log / 1000
-        while True:
-            with self._wake:
-                if not self._asked and not self._stops:
-                    idle = is_sync and self._positions.flushed_end >= self._log.appended
-                    self._wake.wait(0.1 if idle else interval_s)
-                self._asked = False
-                if self._stops:
-                    return
-            try:
-                self._round(is_sync)
-                self.error = None
-            except Exception as problem:
-                # The disk refused: no waiter is told yes, puts are refused by `error`, and the next round tries again.
-                self.error = f"forcing to disk failed: {problem}"
-                log.exception("forcing the store to disk failed; trying again")
-                with self._wake:
-                    self._wake.wait(0.5)
+        try:
+            self._round(is_sync)
+            self.error = None
+        except Exception as problem:
+            # The disk refused: no waiter is told yes, puts are refused by `error`, and the next round tries again.
+            self.error = f"forcing to disk failed: {problem}"
+            log.exception("forcing the store to disk failed; trying again")
+            return _AFTER_ERROR_S
+        is_idle = is_sync and self._positions.flushed_end >= self._log.appended
+        return _SYNC_IDLE_S if is_idle else self._interval_s
 
     def _round(self, is_sync: bool) -> None:
-        now = time.monotonic()
+        now = self._monotonic()
         thorough_s = self._config.flush_commit_log_thorough_interval / 1000
         appended, flushed = self._log.appended, self._positions.flushed_end
         dirty_pages = appended // PAGE_BYTES - flushed // PAGE_BYTES
@@ -200,11 +193,11 @@ class Flusher:
             newest = self._log.tail.last_store_timestamp
             if end <= flushed:
                 return
-            began = time.monotonic()
+            began = self._monotonic()
             for segment in self._log.segments_between(flushed, end):
                 segment.force()
             self._log.force_names()
-            self._last_bytes, self._last_s = end - flushed, time.monotonic() - began
+            self._last_bytes, self._last_s = end - flushed, self._monotonic() - began
             self._positions.flushed = Flushed(end)
             self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, newest)
 

@@ -74,11 +74,18 @@ class MessageStore:
         self.positions.timeout_s = self.config.sync_flush_timeout / 1000
         self._reader = Reader(self.commit_log, self.consume_queues, self.config, self.positions)
         self._flusher = Flusher(
-            self.config, self.positions, self.commit_log, self.consume_queues, self.index, self.checkpoint
+            self.config,
+            self.positions,
+            self.commit_log,
+            self.consume_queues,
+            self.index,
+            self.checkpoint,
+            self.disk,
+            self.clock,
         )
         self._listeners = Listeners()
         self.positions.subscribe(self._listeners.release)
-        self._allocator = Allocator(self.commit_log)
+        self._allocator = Allocator(self.commit_log, self.disk)
         self._cold = ColdReader(self)
         self.retention = Retention(self)
         self._is_open = False

@@ -7,8 +7,6 @@ they point at. The file in use is never deleted.
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import DiskUsage
 from arrowmq.store.log.segment import Segment
+from arrowmq.store.workers import Worker
 
 if TYPE_CHECKING:
     from arrowmq.store.message_store import MessageStore
@@ -76,44 +75,74 @@ def count_deletable(
 
 
 class Retention:
-    """Carries the decisions out. What blocks (asking the disk, unlinking large files) is done in a thread; what the
+    """Carries the decisions out. What blocks (asking the disk, unlinking large files) is done by a worker; what the
     store's tables must agree on (which files they still have) is done on the loop."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self.disk_full_reason: str | None = None
         self._manual_rounds = 0
-        self._stops = threading.Event()
-        self._detached: queue.SimpleQueue[list[Segment]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._run_on_loop: Callable[[Callable[[], object]], object] | None = None
+        self._was_asked = False  # in this round: the loop, to detach
+        self._is_detaching = False  # and it has not done so yet
+        self._detached: list[Segment] = []  # and still to be unlinked
+        self._worker: Worker | None = None
 
     def ask_now(self) -> None:
         """An operator wants expired files gone now, whatever the hour; it counts for some rounds, as in Apache."""
         self._manual_rounds = _MANUAL_ROUNDS
 
+    @property
+    def _interval_s(self) -> float:
+        return self._store.config.clean_resource_interval / 1000
+
     def start(self, run_on_loop: Callable[[Callable[[], object]], object]) -> None:
-        self._stops.clear()
-        self._thread = threading.Thread(
-            target=self._rounds, args=(run_on_loop,), name="arrowmq-store-retention", daemon=True
-        )
-        self._thread.start()
+        self._run_on_loop = run_on_loop
+        self._was_asked = self._is_detaching = False
+        self._worker = self._store.disk.start_worker("retention", self._step, first_s=self._interval_s)
 
     def stop(self) -> None:
-        self._stops.set()
-        if self._thread is not None:
-            self._detached.put([])
-            self._thread.join()
-            self._thread = None
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+        self._unlink(self._detached)
 
-    def _rounds(self, run_on_loop: Callable[[Callable[[], object]], object]) -> None:
-        interval_s = self._store.config.clean_resource_interval / 1000
-        while not self._stops.wait(interval_s):
-            try:
-                facts = self._look()
-                run_on_loop(lambda facts=facts: self._detached.put(self._detach(facts)))  # type: ignore[misc]
-                self._unlink(self._detached.get())
-            except (OSError, RuntimeError) as problem:  # a loop that is closing refuses calls
-                log.warning("a round of retention failed: %s", problem)
+    @property
+    def is_unlinking(self) -> bool:
+        """Whether files that the tables no longer have are still on disk."""
+        return bool(self._detached)
+
+    def _step(self) -> float | None:
+        """Look and ask the loop to detach what may go; then unlink that, with a pause after each file of the log."""
+        try:
+            if self._detached:
+                return self._unlink_first()
+            if self._is_detaching:
+                return None
+            if self._was_asked:
+                self._was_asked = False
+                return self._interval_s
+            facts = self._look()
+            assert self._run_on_loop is not None
+            self._is_detaching = self._was_asked = True
+            self._run_on_loop(lambda: self._detach_and_wake(facts))
+            return None
+        except (OSError, RuntimeError) as problem:  # a loop that is closing refuses calls
+            self._is_detaching = self._was_asked = False
+            log.warning("a round of retention failed: %s", problem)
+            return self._interval_s
+
+    def _unlink_first(self) -> float:
+        segment = self._detached.pop(0)
+        segment.delete()
+        is_of_log = segment.path.parent == self._store.commit_log.folder
+        return self._store.config.delete_commit_log_files_interval / 1000 if is_of_log and self._detached else 0.0
+
+    def _detach_and_wake(self, facts: tuple[DiskUsage, list[int]]) -> None:
+        self._detached = self._detach(facts)
+        self._is_detaching = False
+        if self._worker is not None:
+            self._worker.wake()
 
     def run_once(self) -> int:
         """One round in the calling thread; how many commit log files went."""
@@ -154,11 +183,8 @@ class Retention:
         return detached
 
     def _unlink(self, segments: list[Segment]) -> None:
-        pause_s = self._store.config.delete_commit_log_files_interval / 1000
-        for segment in segments:
-            segment.delete()
-            if self._thread is threading.current_thread() and segment.path.parent == self._store.commit_log.folder:
-                self._stops.wait(pause_s)
+        while segments:
+            segments.pop(0).delete()
 
     def judge(self, usage: DiskUsage) -> DiskVerdict:
         verdict = judge_disk(self._store.config, usage)

@@ -1,61 +1,56 @@
-"""Preparing the next segment of the log while the one before it fills, in a thread of its own."""
+"""Preparing the next segment of the log while the one before it fills, by a worker of its own."""
 
 from __future__ import annotations
 
 import logging
 import threading
 
+from arrowmq.store.disk import Disk
 from arrowmq.store.log.commitlog import CommitLog
+from arrowmq.store.workers import Worker
 
 log = logging.getLogger(__name__)
 _RETRY_S = 1.0
 
 
 class Allocator:
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, commit_log: CommitLog, disk: Disk) -> None:
         self._log = commit_log
-        self._wake = threading.Condition()
+        self._disk = disk
+        self._lock = threading.Lock()
         self._wanted = -1
-        self._stops = False
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
 
     def start(self) -> None:
-        self._stops = False
-        self._thread = threading.Thread(target=self._run, name="arrowmq-store-allocate", daemon=True)
-        self._thread.start()
+        self._worker = self._disk.start_worker("allocate", self._step, first_s=None)
         self._log.wants_spare = self.ask
         if self._log.segments:
             self.ask()
 
     def ask(self) -> None:
         """The segment behind the one in use is wanted."""
-        with self._wake:
+        with self._lock:
             self._wanted = self._log.tail.start + self._log.tail.size
-            self._wake.notify()
+        if self._worker is not None:
+            self._worker.wake()
 
     def stop(self) -> None:
         self._log.wants_spare = None
-        if self._thread is not None:
-            with self._wake:
-                self._stops = True
-                self._wake.notify()
-            self._thread.join()
-            self._thread = None
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
 
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                while self._wanted < 0 and not self._stops:
-                    self._wake.wait()
-                if self._stops:
-                    return
-                start, self._wanted = self._wanted, -1
-            try:
-                self._log.create_spare(start)
-            except Exception as problem:
-                # No room now. The put that needs the segment tries itself and answers its sender; so does this.
-                log.warning("the next commit log file cannot be prepared: %s", problem)
-                with self._wake:
-                    if self._wanted < 0 and not self._stops:
-                        self._wanted = start
-                        self._wake.wait(_RETRY_S)
+    def _step(self) -> float | None:
+        with self._lock:
+            start, self._wanted = self._wanted, -1
+        if start < 0:
+            return None
+        try:
+            self._log.create_spare(start)
+        except Exception as problem:
+            # No space now. The put that needs the segment tries itself and answers its sender; so does this.
+            log.warning("the next commit log file cannot be prepared: %s", problem)
+            with self._lock:
+                self._wanted = start if self._wanted < 0 else self._wanted
+            return _RETRY_S
+        return None
