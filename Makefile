@@ -4,7 +4,7 @@ PYTEST = $(BIN)/pytest --reruns 1 -r fER
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit reference asan packages interop apache-its client-suite kinds-soak mqadmin bench bench-quick bench-peers bench-growth bench-pauses bench-spark spark-soak pipeline-soak spark-next clean
+.PHONY: help setup native demo test check unit reference asan packages interop apache-its client-suite kinds-soak mqadmin bench bench-quick bench-peers bench-growth bench-pauses bench-spark spark-soak pipeline-soak spark-next first-retry clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -24,6 +24,7 @@ check: setup  ## style, types, layers and words
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words
+	$(BIN)/python tools/layout
 
 unit: setup  ## the tests, with the native modules
 	@tools/java
@@ -49,6 +50,9 @@ kinds-soak: setup  ## every kind of message at length: many kill points and seed
 client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
 	$(BIN)/python tests/interop/client_suite.py
 
+first-retry: setup  ## how long the first retry of 50 new groups takes, on our servers and on Apache's (4 minutes)
+	$(BIN)/python tests/interop/first_retry.py
+
 apache-its: setup  ## Apache's own integration tests on its brokers and on ours (OPTIONS="--on arrowmq pop": a part; docs/apache-its.md)
 	$(BIN)/python -u -m tests.interop.apache_its $(OPTIONS)
 
@@ -61,7 +65,7 @@ mqadmin: setup  ## every mqadmin subcommand on the Apache broker and on ours, co
 bench: setup  ## ArrowMQ beside the Apache broker, in one run
 	$(BIN)/python -m benchmarks
 
-bench-quick: setup  ## the same in under five minutes
+bench-quick: setup  ## the same in about five minutes, and before that with memory as the machine has it
 	$(BIN)/python -m benchmarks --quick
 
 bench-peers: setup  ## ArrowMQ beside Kafka, NATS JetStream and Redis streams

@@ -1,8 +1,11 @@
-"""`python -m benchmarks [--quick] [--together] [--rows NAME …] [--systems NAME …]`: the whole table, or a part of it.
+"""`python -m benchmarks [--quick] [--together] [--unprepared] [--rows NAME …] [--systems NAME …]`: the table.
 
 A visit is one start of one system. Each row has a broker of its own, warmed up by the row's own work, so that no figure
 depends on the rows before it; only rows that need what another left share one. With `--together` all that can share one
 do: the Apache broker then gets warmer from row to row. Visits of the systems alternate, visit by visit.
+
+Free memory is touched before each measurement (`memory.py`). With `--unprepared` the rows that write most are measured
+before that as well, with memory as the machine has it: that is what a first run by hand sees. `--quick` does so too.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from oracle.toolchain import OracleError
 
 from benchmarks import report
 from benchmarks.loads import FULL, QUICK, Metrics, Pace
-from benchmarks.rows import ROWS, Row
+from benchmarks.rows import ROWS, UNPREPARED_ROWS, Row
 from benchmarks.systems import SYSTEMS, System
 
 RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
@@ -67,10 +70,24 @@ def visits(rows: Sequence[type[Row]], *, together: bool) -> list[list[type[Row]]
     return list(groups.values())
 
 
+def measure(
+    rows: Sequence[type[Row]], systems: Sequence[str], pace: Pace, runs: report.Runs, *, together: bool
+) -> None:
+    for number in range(pace.rounds):
+        say(f"round {number + 1} of {pace.rounds}")
+        for group in visits(rows, together=together):
+            for _ in range(1 if together else max(row.times for row in group)):
+                for name in systems:
+                    chosen = [row for row in group if name in row.systems]
+                    if chosen:
+                        visit(SYSTEMS[name], chosen, pace, runs)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="ArrowMQ beside the Apache broker.")
-    parser.add_argument("--quick", action="store_true", help="one short round, all rows together, under five minutes")
+    parser.add_argument("--quick", action="store_true", help="one short round, all rows together, about five minutes")
     parser.add_argument("--together", action="store_true", help="all rows one after the other on one broker")
+    parser.add_argument("--unprepared", action="store_true", help="also with memory as it is found; --quick does")
     parser.add_argument("--rows", nargs="+", default=[row.__name__ for row in ROWS], help="names of rows to measure")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
     parser.add_argument("--rounds", type=int, help="how often each row is measured (the median counts)")
@@ -82,16 +99,14 @@ def main() -> int:
     pace = QUICK if options.quick else FULL
     pace = replace(pace, rounds=options.rounds or pace.rounds)
     together = options.together or options.quick  # in a short round a broker of its own would be cold in every row
-    about, runs = report.machine(), report.Runs()
-    for number in range(pace.rounds):
-        say(f"round {number + 1} of {pace.rounds}")
-        for group in visits(rows, together=together):
-            for _ in range(1 if together else max(row.times for row in group)):
-                for name in options.systems:
-                    chosen = [row for row in group if name in row.systems]
-                    if chosen:
-                        visit(SYSTEMS[name], chosen, pace, runs)
-    path = report.write(RESULTS, rows, runs, {**about, "rows": "together" if together else "each alone"}, pace)
+    about, runs, unprepared = report.machine(), report.Runs(), report.Runs()
+    if options.unprepared or options.quick:  # first: what is touched once stays with this machine for a while
+        say("with memory as it is found")
+        first = [row for row in rows if row in UNPREPARED_ROWS]
+        measure(first, options.systems, replace(pace, prepares_memory=False), unprepared, together=False)
+    measure(rows, options.systems, pace, runs, together=together)
+    about["rows"] = "together" if together else "each alone"
+    path = report.write(RESULTS, rows, runs, unprepared, about, pace)
     print(path.read_text())
     missing = [
         f"{row.title} ({name})"

@@ -14,6 +14,10 @@ from benchmarks.loads import CLIENT_JVM, Metrics, Pace
 from benchmarks.rows import Goal, Row
 from benchmarks.systems import APACHE_JVM
 
+UNPREPARED = (
+    "Measured before that, with free memory as the machine had it: where the host hands pages out at their first touch,"
+    " the broker pays for those it writes to. Each row has brokers of its own, as in a first run by hand."
+)
 _MET = {True: "yes", False: "**no**", None: "—"}
 Runs = dict[str, dict[str, list[Metrics]]]  # row -> system -> one set of figures a round
 
@@ -51,7 +55,7 @@ def span(runs: dict[str, list[Metrics]], goal: Goal) -> str:
     return f"{min(ratios):.3f} to {max(ratios):.3f}" if len(ratios) > 1 else "—"
 
 
-def markdown(rows: list[type[Row]], runs: Runs, about: dict[str, Any], pace: Pace) -> str:
+def table(rows: list[type[Row]], runs: Runs) -> list[str]:
     lines = [
         "| work | figure | ArrowMQ | Apache 5.5.0 | ratio | single ratios | goal | met |",
         "|---|---|---:|---:|---:|---|---|---|",
@@ -70,22 +74,34 @@ def markdown(rows: list[type[Row]], runs: Runs, about: dict[str, Any], pace: Pac
             figures = f"{goal.metric} | {cells[0]} | {cells[1]}{peer}"
             ratios = f"{verdict[0]} | {span(done, goal)}"
             lines.append(f"| {row.title} | {figures} | {ratios} | {goal} | {verdict[1]} |")
+    return lines
+
+
+def markdown(rows: list[type[Row]], runs: Runs, unprepared: Runs, about: dict[str, Any], pace: Pace) -> str:
     settings = (
         f"Medians of {pace.rounds} rounds, systems alternating; warm-up {pace.warm_s:g} s, window {pace.window_s:g} s, "
         f"backlog {pace.backlog:,} messages. Broker CPU by the process's own clock of processor time (user, system); "
         f"`cpu_us`: microseconds a message. Apache's JVM: `{' '.join(APACHE_JVM)}`; clients': `{' '.join(CLIENT_JVM)}`."
     )
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items())
-    return "\n".join(["# ArrowMQ beside the Apache broker", "", facts, "", settings, "", *lines, ""])
+    lines = ["# ArrowMQ beside the Apache broker", "", facts, "", settings, "", *table(rows, runs)]
+    if unprepared:
+        lines += ["", UNPREPARED, "", *table([row for row in rows if row.__name__ in unprepared], unprepared)]
+    return "\n".join([*lines, ""])
 
 
-def write(folder: Path, rows: list[type[Row]], runs: Runs, about: dict[str, Any], pace: Pace) -> Path:
+def write(folder: Path, rows: list[type[Row]], runs: Runs, unprepared: Runs, about: dict[str, Any], pace: Pace) -> Path:
     folder.mkdir(exist_ok=True)
     stem = time.strftime("%Y%m%d-%H%M%S")
-    text = markdown(rows, runs, about, pace)
-    (folder / f"{stem}.json").write_text(
-        json.dumps({"machine": about, "pace": vars(pace), "apache_jvm": APACHE_JVM, "runs": runs}, indent=1)
-    )
+    text = markdown(rows, runs, unprepared, about, pace)
+    everything = {
+        "machine": about,
+        "pace": vars(pace),
+        "apache_jvm": APACHE_JVM,
+        "runs": runs,
+        "unprepared": unprepared,
+    }
+    (folder / f"{stem}.json").write_text(json.dumps(everything, indent=1))
     (folder / f"{stem}.md").write_text(text)
     (folder / "latest.md").write_text(text)
     return folder / f"{stem}.md"

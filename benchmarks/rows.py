@@ -121,7 +121,8 @@ class RawSend(Row):
             loads.raw_send(system, topic, connections=16, inflight=4, seconds=pace.warm_s)
         else:
             loads.raw_send(system, topic, seconds=1)
-        touch_free_memory()
+        if pace.prepares_memory:
+            touch_free_memory()
         return loads.raw_send(system, topic, count=pace.raw)
 
 
@@ -248,6 +249,9 @@ def _first_message(system: System) -> bool:
     except OSError:
         return False
 
+
+#: What writes so much that it shows whether the host had handed out the memory before.
+UNPREPARED_ROWS: tuple[type[Row], ...] = (Send64, Batch16)
 
 ROWS: tuple[type[Row], ...] = (
     IdleMemory,

@@ -13,7 +13,7 @@ _EXPORTS: dict[str, str] = {
     "Admin": "arrowmq.client.admin",
     "ArrowMQError": "arrowmq.client.errors",
     "Batching": "arrowmq.client.produce.batches",
-    "ConsumeFrom": "arrowmq.client.consume.consume_from",
+    "ConsumeFrom": "arrowmq.client.consume.group.consume_from",
     "ConsumeResult": "arrowmq.client.consume.push",
     "Consumer": "arrowmq.client.consume.consumer",
     "FlowControl": "arrowmq.client.consume.pulling",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arrowmq.client.consume.allocation import (
+from arrowmq.client.consume.group.allocation import (
     Averagely,
     AveragelyByCircle,
     ByConfig,

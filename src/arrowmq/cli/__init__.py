@@ -2,6 +2,9 @@
 
 The nouns stand in `COMMANDS`, each with the place it is loaded from when it is used: a server starts fast because
 nothing else is imported for it, and `arrowmq --help` imports none of them. To add a noun, add a line.
+
+In: the words of a command line, an address of a NameServer, answers of brokers. Out: tables for people,
+`--json` for scripts, an exit code, one sentence for a failure.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@
 Each client runs the asyncio client of the same name (`arrowmq.client`) in a thread with an event loop of its own, which
 ends with it. The clients may be used from several threads. After a fork the child makes its own: threads do not survive
 a fork.
+
+In: calls from any thread. Out: what the asyncio client of the same name gives, when it is there.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ async with Admin("localhost:9876") as admin:
     await admin.create_topic("orders", queues=8)
     for queue, lag in (await admin.lag("billing")).items():
         print(queue, lag)
+
+In: questions of a program or of the `arrowmq` command. Out: requests to NameServers and
+brokers, and their answers as values.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from arrowmq.wire.batch import decode_batch
 from arrowmq.wire.records import Record, decode_records
 
 if TYPE_CHECKING:
-    from arrowmq.client.consume.membership import GroupMember
+    from arrowmq.client.consume.group.membership import GroupMember
 
 INNER_BATCH = sysflag.INNER_BATCH | sysflag.NEED_UNWRAP
 

@@ -11,15 +11,15 @@ from typing import Any, ClassVar, cast
 
 from arrowmq.client import names
 from arrowmq.client.async_scope import Scope
-from arrowmq.client.consume.allocation import Averagely, Strategy
-from arrowmq.client.consume.broker_requests import Callbacks
-from arrowmq.client.consume.consume_from import ConsumeFrom, start_from
+from arrowmq.client.consume.group.allocation import Averagely, Strategy
+from arrowmq.client.consume.group.broker_requests import Callbacks
+from arrowmq.client.consume.group.consume_from import ConsumeFrom, start_from
+from arrowmq.client.consume.group.membership import GroupMember, Membership
+from arrowmq.client.consume.group.offsets import BrokerOffsets, LocalOffsets, OffsetStore
+from arrowmq.client.consume.group.subscription import subscription
 from arrowmq.client.consume.inbox import ConcurrentInbox, Inbox, OrderlyInbox
-from arrowmq.client.consume.membership import GroupMember, Membership
-from arrowmq.client.consume.offsets import BrokerOffsets, LocalOffsets, OffsetStore
 from arrowmq.client.consume.pulling import FlowControl, Pulling
 from arrowmq.client.consume.send_back import FIRST_RETRY_LEVEL, Returns
-from arrowmq.client.consume.subscription import subscription
 from arrowmq.client.errors import InvalidUse
 from arrowmq.client.hooks import Hook, Hooks
 from arrowmq.client.message import Delivered, ReceivedMessage

@@ -14,13 +14,13 @@ from typing import Unpack
 
 from arrowmq.client import names
 from arrowmq.client.async_scope import Scope
-from arrowmq.client.consume.allocation import Averagely, Strategy
-from arrowmq.client.consume.broker_requests import Callbacks
-from arrowmq.client.consume.consume_from import ConsumeFrom, max_offset, min_offset, offset_at, start_from
-from arrowmq.client.consume.membership import GroupMember, Membership
-from arrowmq.client.consume.offsets import BrokerOffsets
+from arrowmq.client.consume.group.allocation import Averagely, Strategy
+from arrowmq.client.consume.group.broker_requests import Callbacks
+from arrowmq.client.consume.group.consume_from import ConsumeFrom, max_offset, min_offset, offset_at, start_from
+from arrowmq.client.consume.group.membership import GroupMember, Membership
+from arrowmq.client.consume.group.offsets import BrokerOffsets
+from arrowmq.client.consume.group.subscription import Subscription, subscription
 from arrowmq.client.consume.pulling import FlowControl, PulledQueue, Pulling
-from arrowmq.client.consume.subscription import Subscription, subscription
 from arrowmq.client.errors import InvalidUse
 from arrowmq.client.message import Delivered, ReceivedMessage
 from arrowmq.client.options import ConnectOptions, Options

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from arrowmq.client.consume.group.subscription import Subscription
 from arrowmq.client.consume.process_queue import ProcessQueue
-from arrowmq.client.consume.subscription import Subscription
 from arrowmq.client.errors import ArrowMQError, Unreachable
 from arrowmq.client.message import Delivered
 from arrowmq.wire import sysflag
@@ -24,7 +24,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from arrowmq.client.consume.membership import GroupMember
+    from arrowmq.client.consume.group.membership import GroupMember
 
 log = logging.getLogger("arrowmq.client")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from arrowmq.client import names
-from arrowmq.client.consume.offsets import broker_address
+from arrowmq.client.consume.group.offsets import broker_address
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.produce.outgoing import Message, Packed

@@ -1,4 +1,7 @@
-"""What is wrong with a cluster: facts first (`gather`), then a list of small checks over them (`servers`, `topics`)."""
+"""What is wrong with a cluster: facts first (`gather`), then a list of small checks over them (`servers`, `topics`).
+
+In: the facts of a cluster. Out: findings, each with what to do.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 Each takes a Spark session and plain arguments and gives back a result object; what is distributed is Spark's work.
 Those that move messages are streams with a checkpoint, so that a run that was killed goes on where it stopped.
+
+In: a Spark session, topics or store directories. Out: tables, topics and reports, and a result
+that tells how much was done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The JSON bodies of the protocol, one struct each, named as Apache names them; `fastjson` reads and writes them."""
+"""The JSON bodies of the protocol, one struct each, named as Apache names them; `fastjson` reads and writes them.
+
+In: values, or the bytes of a JSON body. Out: the other of the two.
+"""
 
 from __future__ import annotations
 

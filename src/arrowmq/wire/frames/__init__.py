@@ -2,6 +2,8 @@
 
 The work is done by `_frames_plain` or the native module, which also hold the layout; here is the face of it, and the
 splitter, which keeps what has arrived of a frame until the rest comes.
+
+In: bytes as they arrive, commands to send. Out: commands, and bytes as Apache writes them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `decode_header` and `encode_header` (in `declare`) read and write them; `REQUEST_HEADERS` and `RESPONSE_HEADERS` (in
 `table`) say which belongs to which code.
+
+In: the fields of a command, as texts. Out: typed values, or an error that names the field; and the way back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Stored records: the bytes of one message in the commit log, in pulls, and in answers to queries.
 
 The layout is at the head of `_records_plain`; the work is done there or by the native module.
+
+In: messages, or bytes of a log. Out: a record's bytes, or a `Record` whose lengths and checksums were checked.
 """
 
 from __future__ import annotations

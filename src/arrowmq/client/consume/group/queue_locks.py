@@ -21,7 +21,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from arrowmq.client.consume.membership import GroupMember
+    from arrowmq.client.consume.group.membership import GroupMember
 
 log = logging.getLogger("arrowmq.client")
 

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from arrowmq.client import names
-from arrowmq.client.consume.allocation import Averagely, Strategy, allocate
-from arrowmq.client.consume.consume_from import Start, first_offset
 from arrowmq.client.consume.decoding import messages_of
-from arrowmq.client.consume.offsets import OffsetStore
+from arrowmq.client.consume.group.allocation import Averagely, Strategy, allocate
+from arrowmq.client.consume.group.consume_from import Start, first_offset
+from arrowmq.client.consume.group.offsets import OffsetStore
+from arrowmq.client.consume.group.queue_locks import QueueLocks
+from arrowmq.client.consume.group.subscription import SQL92, Subscription
 from arrowmq.client.consume.pulled_body import Chunk, can_be_whole
 from arrowmq.client.consume.pulling import FlowControl, Inbox, Lock, PulledQueue, Pulling
-from arrowmq.client.consume.queue_locks import QueueLocks
-from arrowmq.client.consume.subscription import SQL92, Subscription
 from arrowmq.client.errors import ArrowMQError, Refused
 from arrowmq.client.message import Delivered, ReceivedMessage, Settles
 from arrowmq.client.routes import Route

@@ -25,7 +25,7 @@ from arrowmq.wire.message_queue import MessageQueue
 from arrowmq.wire.records import decode_record
 
 if TYPE_CHECKING:
-    from arrowmq.client.consume.membership import GroupMember
+    from arrowmq.client.consume.group.membership import GroupMember
 
 log = logging.getLogger("arrowmq.client")
 

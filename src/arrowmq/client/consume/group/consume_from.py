@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from arrowmq.client.consume.offsets import OffsetStore, broker_address
+from arrowmq.client.consume.group.offsets import OffsetStore, broker_address
 from arrowmq.client.names import RETRY_PREFIX
 from arrowmq.client.session import Session
 from arrowmq.wire.codes import RequestCode

@@ -1,0 +1,69 @@
+"""The checks of words and of the tree in `make check` find what they are made for, and no more."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+words = runpy.run_path(str(ROOT / "tools" / "words"))
+layout = runpy.run_path(str(ROOT / "tools" / "layout"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "the short way of a send",
+        "its Python twin",
+        "self.paved = 0",
+        "queue.let_go()",
+        "store.tell(queue)",
+        "in the same turn of the loop",
+        "requests are worked off",
+        "- Mended: a fault",
+        "cdef Grant found",
+        "count_words(facts)",
+        "each room has a docstring",
+    ],
+)
+def test_a_private_word_is_named(line: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{line}\n")
+    assert 1 == words["main"]([str(page)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["at = file.tell()", "256 sends in flight", "--in-flight 64", "it is refused in words", "no room on the disk"],
+)
+def test_a_word_of_the_field_passes(line: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{line}\n")
+    assert 0 == words["main"]([str(page)])
+
+
+def package(folder: Path, text: str, modules: int) -> Path:
+    folder.mkdir()
+    (folder / "__init__.py").write_text(f'"""{text}"""\n')
+    for number in range(modules):
+        (folder / f"module{number}.py").touch()
+    return folder
+
+
+def test_a_package_that_does_not_say_what_comes_in_and_goes_out_is_named(tmp_path: Path) -> None:
+    assert [] == layout["faults"](package(tmp_path / "good", "Sends. In: messages. Out: receipts.", 3))
+    (fault,) = layout["faults"](package(tmp_path / "mute", "Sends.", 3))
+    assert "what comes in" in fault
+
+
+def test_a_folder_with_more_modules_than_one_look_takes_in_is_named(tmp_path: Path) -> None:
+    folder = package(tmp_path / "large", "In: x. Out: y.", 20)
+    assert [] == layout["faults"](folder)
+    for form in ("_module1_native.pyx", "_module1_native.pxd", "_module1_plain.py"):
+        (folder / form).touch()
+    assert [] == layout["faults"](folder), "the forms of a module count as one"
+    (folder / "one_more.py").touch()
+    (fault,) = layout["faults"](folder)
+    assert "21 modules" in fault
