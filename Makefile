@@ -4,7 +4,7 @@ PYTEST = $(BIN)/pytest --reruns 1 -r fER
 SHELL := /bin/bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test check unit reference asan packages interop apache-its client-suite kinds-soak mqadmin bench bench-quick bench-peers bench-growth bench-pauses bench-spark spark-soak pipeline-soak spark-next first-retry clean
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*\#\#.*/\1/p' Makefile)
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -46,6 +46,9 @@ kinds-soak: setup  ## every kind of message at length: many kill points and seed
 	ARROWMQ_SEEDS=5 ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_differential.py tests/interop/test_crashes.py
 	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_order_and_time.py tests/interop/test_kinds.py
 	$(BIN)/python -m benchmarks.pending
+
+sim: setup  ## a simulated cluster on virtual time: 2,000 seeds with kills, power cuts, partitions (an hour)
+	PYTHONHASHSEED=0 ARROWMQ_SIMULATIONS=$${ARROWMQ_SIMULATIONS:-1000} $(PYTEST) tests/sim -n 2
 
 client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
 	$(BIN)/python tests/interop/client_suite.py

@@ -59,7 +59,7 @@ class Session:
         self.broker_versions: dict[str, int] = {}
         self._namesrv_index = 0
         self._last_failure: NamesrvUnreachable | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # ended in the order in which they began
         self._questions: dict[str, asyncio.Task[Any]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_closed = False
@@ -127,17 +127,17 @@ class Session:
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run in the background until it ends or the session closes; an unexpected error is logged, not lost."""
         task = asyncio.get_running_loop().create_task(work, name=f"arrowmq {name} {self.client_id}")
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_ended)
         return task
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background work failed: %s", task.get_name(), exc_info=error)
 
     def _question_ended(self, what: str, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         self._questions.pop(what, None)
         if not task.cancelled():
             task.exception()  # it belongs to those who wait for the answer

@@ -68,7 +68,7 @@ class Endpoint:
         self.fast_path = fast_path
         self.on_connection = on_connection
         self.deadlines = Deadlines(clock)
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.receive_view = memoryview(bytearray(limits.receive_bytes))
         self.large_buffers = LargeBuffers()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -85,14 +85,14 @@ class Endpoint:
         return self._loop
 
     def opened(self, connection: Connection) -> None:
-        self.connections.add(connection)
+        self.connections[connection] = None
         if self._sweep_timer is None:
             self._schedule_sweep()
         if self.on_connection is not None:
             self.on_connection(connection)
 
     def closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
 
     def at_turn_end(self, connection: Connection) -> None:
         """Let the connection send what it has, once, before the loop waits again."""

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from arrowmq.clock import Clock, SystemClock
@@ -53,7 +53,7 @@ class RemotingServer:
         self._listeners: list[asyncio.Server] = []
 
     @property
-    def connections(self) -> set[Connection]:
+    def connections(self) -> Collection[Connection]:
         return self._endpoint.connections
 
     @property

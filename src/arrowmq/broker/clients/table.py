@@ -282,15 +282,15 @@ class Clients:
     def sweep(self) -> None:
         """Hangs up on clients that have not sent a heartbeat for two minutes."""
         now_ms = self.clock.now_ms()
-        silent: set[Channel] = set()
+        silent: dict[Channel, None] = {}
         for channels in self.producers.values():
             for channel in channels.values():
                 if now_ms - channel.last_update_ms > max(PRODUCER_EXPIRY_MS, self.config.channel_expired_timeout):
-                    silent.add(channel.connection)
+                    silent[channel.connection] = None
         for group in self.consumers.values():
             for channel in group.channels.values():
                 if now_ms - channel.last_update_ms > self.config.channel_expired_timeout:
-                    silent.add(channel.connection)
+                    silent[channel.connection] = None
         for connection in silent:
             self.connection_closed(connection, "it sent no heartbeat for too long")
             connection.close()
