@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 
 from arrowmq.broker.settings import config as broker_config
 from arrowmq.config import camel_case
+from arrowmq.controller.config import ControllerConfig
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.refusals import (
     BROKER_REQUESTS,
     BROKER_SETTINGS,
+    CONTROLLER_SETTINGS,
     GROUP_ATTRIBUTES,
     NAMESRV_SETTINGS,
     REQUEST_MODES,
@@ -64,6 +66,7 @@ def declared(kind: Any, spelling: Callable[[str], str]) -> dict[str, Any]:
 
 
 NAMESRV = declared(NamesrvConfig, camel_case)
+CONTROLLER = declared(ControllerConfig, camel_case)
 
 
 def read_names() -> set[str]:
@@ -86,7 +89,8 @@ def default_of(field: Any) -> str:
 
 
 def judge(key: str, apache_default: str, fields: dict[str, Any], is_read: set[str]) -> Setting:
-    refused = said(NAMESRV_SETTINGS if fields is NAMESRV else BROKER_SETTINGS, key)
+    table = {id(NAMESRV): NAMESRV_SETTINGS, id(CONTROLLER): CONTROLLER_SETTINGS}.get(id(fields), BROKER_SETTINGS)
+    refused = said(table, key)
     field = fields.get(key)
     acts = key in READ_BY_THE_COMMAND or (field is not None and key not in SHOWN_ONLY and field.name in is_read)
     if refused:
@@ -116,20 +120,22 @@ def settings() -> dict[str, list[Setting]]:
         "netty-client": ("Connections that a broker makes", both),
         "auth": ("Users and permissions", both),
         "namesrv": ("NameServer", NAMESRV),
+        "controller": ("Controller", CONTROLLER),
     }
     found: dict[str, list[Setting]] = {heading: [] for heading, _ in headings.values()}
-    seen: dict[str, set[str]] = {"namesrv": set(), "broker": set()}
+    seen: dict[str, set[str]] = {"namesrv": set(), "controller": set(), "broker": set()}
     for line in APACHE.read_text().splitlines():
         group, key, default = line.split("\t")
         heading, fields = headings[group]
-        mine = seen["namesrv" if group == "namesrv" else "broker"]
+        mine = seen[group if group in ("namesrv", "controller") else "broker"]
         if key not in mine:  # some classes of Apache share a name: the broker has one setting of it
             mine.add(key)
             found[heading].append(judge(key, default, fields, is_read))
     own = [
         Setting(key, "", ACTS, f"default: {default_of(field)}")
-        for key, field in sorted(both.items())
-        if key not in seen["broker"] and field.name in is_read
+        for kind, fields in (("broker", both), ("controller", CONTROLLER))
+        for key, field in sorted(fields.items())
+        if key not in seen[kind] and field.name in is_read
     ]
     found["Settings that only ArrowMQ has"] = own
     return found

@@ -167,12 +167,22 @@ BROKER_SETTINGS: tuple[Refusal, ...] = (
 # --- settings of a NameServer ---------------------------------------------------------------------------------------
 
 NAMESRV_SETTINGS: tuple[Refusal, ...] = (
-    Refusal(
-        "enableControllerInNamesrv",
-        TRUE,
-        "this NameServer has no controller in it: set it to false",
-    ),
     Refusal("clusterTest", TRUE, "this NameServer asks no other one for routes it does not have: set it to false"),
+)
+
+# --- settings of a controller ---------------------------------------------------------------------------------------
+
+CONTROLLER_SETTINGS: tuple[Refusal, ...] = (
+    Refusal(
+        "controllerType",
+        other_than("", "DLedger"),
+        "this controller keeps its decisions in SQLite, or in etcd (--etcd), and has no Raft of its own: leave it out",
+    ),
+    Refusal(
+        "metricsExporterType",
+        Values("other than DISABLE or PROM", lambda text: text.upper() not in ("", "DISABLE", "PROM"), "OTLP_GRPC"),
+        "metrics are on a page for Prometheus and are sent nowhere: take PROM or DISABLE",
+    ),
 )
 
 # --- topics, groups and request modes -------------------------------------------------------------------------------
@@ -278,6 +288,7 @@ BROKER_REQUESTS: tuple[tuple[Iterable[int], str], ...] = (
     (_TO_A_CLIENT, "brokers send it to clients"),
 )
 OF_NO_BROKER = "no broker of RocketMQ 5.5 serves it"
+OF_NO_CONTROLLER = "it is no request to a controller: ask a broker, by default at port 10911"
 OF_NO_NAME_SERVER = "it is no request to a NameServer: ask a broker, by default at port 10911"
 
 

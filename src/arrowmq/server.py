@@ -1,4 +1,4 @@
-"""A node: a NameServer, a broker, or both, put together on one event loop.
+"""A node: a NameServer, a broker, a controller, or several of them, put together on one event loop.
 
     node = build_node(directory, {"brokerName": "broker-a"}, namesrv_port=9876, broker_port=10911)
     await node.start()          # clients can connect, and the broker is in the route
@@ -29,6 +29,8 @@ from arrowmq.remoting.tls import ServerTls, client_tls, server_tls
 
 if TYPE_CHECKING:
     from arrowmq.broker import Broker, BrokerConfig
+    from arrowmq.controller.config import ControllerConfig
+    from arrowmq.controller.controller import Controller
     from arrowmq.metrics.page import MetricsPage
     from arrowmq.namesrv.config import NamesrvConfig
     from arrowmq.namesrv.name_server import NameServer
@@ -55,11 +57,12 @@ Part = Callable[["Node"], Component | None]
 class Node:
     def __init__(self, parts: Sequence[Part]) -> None:
         if not parts:
-            raise ConfigError("a node is a NameServer, a broker or both: neither was asked for")
+            raise ConfigError("a node is a NameServer, a broker, a controller or several of them: none was asked for")
         self._parts = parts
         self._started: list[Component] = []
         self.namesrv: NameServer | None = None
         self.broker: Broker | None = None
+        self.controller: Controller | None = None
         self.metrics: MetricsPage | None = None
 
     @property
@@ -99,7 +102,7 @@ class Node:
             except Exception as failure:
                 log.exception("the %s did not stop in good order", component.name)
                 failures.append(failure)
-        self.metrics = self.broker = self.namesrv = None
+        self.metrics = self.broker = self.controller = self.namesrv = None
         if failures:
             raise failures[0]
 
@@ -123,6 +126,16 @@ def namesrv_part(config: NamesrvConfig, of: Surroundings) -> Part:
 
         node.namesrv = NameServer(config, of.clock, tls=of.tls, outgoing_tls=of.outgoing_tls)
         return node.namesrv
+
+    return part
+
+
+def controller_part(config: ControllerConfig, directory: Path, of: Surroundings) -> Part:
+    def part(node: Node) -> Component:
+        from arrowmq.controller.controller import Controller
+
+        node.controller = Controller(config, directory, of.clock, tls=of.tls, outgoing_tls=of.outgoing_tls)
+        return node.controller
 
     return part
 
@@ -180,6 +193,7 @@ def build_node(
     *,
     namesrv_port: int | None = None,
     broker_port: int | None = None,
+    controller_port: int | None = None,
     clock: Clock | None = None,
     disk: Disk | None = None,
 ) -> Node:
@@ -187,7 +201,7 @@ def build_node(
     properties = dict(properties or {})
     directory = Path(directory)
     known: set[str] = set()
-    namesrv = broker = None
+    namesrv = broker = controller = None
     if namesrv_port is not None:
         from arrowmq.namesrv.config import NamesrvConfig
 
@@ -198,6 +212,20 @@ def build_node(
             "listenPort": str(namesrv_port),
         }
         namesrv, unknown = NamesrvConfig.from_properties(own)
+        known |= own.keys() - set(unknown)
+        if namesrv.enable_controller_in_namesrv and controller_port is None:
+            controller_port = _controller_port(properties)
+    if controller_port is not None:
+        from arrowmq.controller.config import ControllerConfig
+
+        root = Path(properties.get("controllerStorePath") or directory / "controller")
+        own = {
+            "configStorePath": str(root / "controller.properties"),
+            **properties,
+            "controllerStorePath": str(root),
+            "listenPort": str(controller_port),
+        }
+        controller, unknown = ControllerConfig.from_properties(own)
         known |= own.keys() - set(unknown)
     if broker_port is not None:
         from arrowmq.broker import BrokerConfig
@@ -214,6 +242,16 @@ def build_node(
     parts: list[Part] = []
     if namesrv is not None:
         parts.append(namesrv_part(namesrv, surroundings))
+    if controller is not None:
+        parts.append(controller_part(controller, Path(controller.controller_store_path), surroundings))
     if broker is not None:
         parts += [broker_part(broker, directory, surroundings), metrics_part, route_part]
     return Node(parts)
+
+
+def _controller_port(properties: Mapping[str, str]) -> int:
+    """Where the controller in a NameServer listens: where `controllerDLegerPeers` says, else at its usual port."""
+    from arrowmq.controller.config import DEFAULT_PORT, ControllerConfig
+
+    place = ControllerConfig.from_properties(properties)[0].own_peer()
+    return DEFAULT_PORT if place is None else place[1]

@@ -45,6 +45,7 @@ LOCAL: dict[str, tuple[list[str], int, str]] = {
     "server": (["--port", "70000"], 2, "70000 is not in the range"),
     "namesrv": (["-c", "no-such-file.conf"], 1, "no-such-file.conf"),
     "broker": (["--dir", "x", "--set", "no equals sign"], 2, "expected key=value"),
+    "controller": (["--etcd", "nonsense"], 1, "expected http://host:port"),
     "store check": (["no-such-folder"], 2, "does not exist"),
     "store dump": (["no-such-folder"], 2, "does not exist"),
     "store rebuild": (["no-such-folder"], 2, "does not exist"),
@@ -138,7 +139,7 @@ def test_every_verb_helps_with_an_example(command: Command, verb: str) -> None:
 def test_every_verb_is_in_the_docs_with_what_it_prints(verb: str) -> None:
     docs = Path(__file__).parents[2] / "docs"
     if verb in LOCAL:
-        pages = [docs / "operations.md", docs / "store.md", docs / "spark" / "pipelines.md"]
+        pages = [docs / "operations.md", docs / "store.md", docs / "spark" / "pipelines.md", docs / "failover.md"]
         assert any(f"arrowmq {verb}" in page.read_text() for page in pages)
     else:
         assert f"arrowmq {verb}" in (docs / "commands.md").read_text().partition("## topic")[2]

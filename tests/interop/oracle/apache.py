@@ -84,6 +84,23 @@ def broker(
     return Server("broker", command, folder, port=port, ready="boot success", env=env, logs=known)
 
 
+def controller(folder: Path, port: int, options: Sequence[str] = java.QUICK, **config: Value) -> Server:
+    """A controller alone in its group. `config` holds any key of controller.conf."""
+    values: dict[str, Value] = {
+        "controllerDLegerGroup": "controllers",
+        "controllerDLegerPeers": f"n0-{HOST}:{port}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": folder / "store",
+        "mappedFileSize": 1024 * 1024,
+        **config,
+    }
+    arguments = ["-c", _properties_file(folder / "controller.conf", values)]
+    command, env = java.command(
+        f"{PACKAGE}.controller.ControllerStartup", arguments, folder, classpath=java.jars(), options=options
+    )
+    return Server("controller", command, folder, port=port, ready="Controller Server boot success", env=env)
+
+
 @contextmanager
 def cluster(
     folder: Path, namesrv_port: int, broker_port: int, /, profile: str = "servers", **config: Value

@@ -51,3 +51,11 @@ def broker(folder: Path, port: int, namesrv: str, /, name: str = "broker-a", **c
     where = ["-n", namesrv, "--name", name, "--port", str(port), "--dir", str(store)]
     command = [*COMMAND, "broker", *where, *_settings(config)]
     return Server("arrowmq-broker", command, folder, port=port, ready="ready", env=_environment())
+
+
+def controller(folder: Path, port: int, /, etcd: str = "", **config: Value) -> Server:
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"bindAddress": HOST, **config}
+    where = ["--dir", str(folder / "data"), "--port", str(port), *(["--etcd", etcd] if etcd else [])]
+    command = [*COMMAND, "controller", *where, *_settings(config)]
+    return Server("arrowmq-controller", command, folder, port=port, ready="ready", env=_environment())

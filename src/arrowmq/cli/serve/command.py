@@ -21,7 +21,7 @@ BROKER_PORT = 10911
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-def _common_options(command: Decorated) -> Decorated:
+def common_options(command: Decorated) -> Decorated:
     for option in (
         click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"),
         click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input ends."),
@@ -41,16 +41,16 @@ def _common_options(command: Decorated) -> Decorated:
     return command
 
 
-_PORT = click.IntRange(0, 65535)
+PORT = click.IntRange(0, 65535)
 
 
 @click.command()
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help=f"Data directory [./{DEFAULT_DIRECTORY}].")
-@click.option("--namesrv-port", type=_PORT, help=f"Port of the NameServer [{NAMESRV_PORT}].")
-@click.option("--port", type=_PORT, help=f"Port of the broker; two below it is used as well [{BROKER_PORT}].")
+@click.option("--namesrv-port", type=PORT, help=f"Port of the NameServer [{NAMESRV_PORT}].")
+@click.option("--port", type=PORT, help=f"Port of the broker; two below it is used as well [{BROKER_PORT}].")
 @click.option("--name", help="Name of the broker [this machine's name].")
 @click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True, help="Brokers, a process each.")
-@_common_options
+@common_options
 def server(
     directory: str | None,
     namesrv_port: int | None,
@@ -85,9 +85,9 @@ def server(
 
 
 @click.command()
-@click.option("--port", type=_PORT, help=f"Port to listen on [{NAMESRV_PORT}].")
+@click.option("--port", type=PORT, help=f"Port to listen on [{NAMESRV_PORT}].")
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Directory of kvConfig.json [~/namesrv].")
-@_common_options
+@common_options
 def namesrv(
     port: int | None,
     directory: str | None,
@@ -118,9 +118,9 @@ def namesrv(
 @click.group(cls=LazyGroup, table=BROKER_COMMANDS, invoke_without_command=True)
 @click.option("-n", "--namesrv", "namesrv_addr", metavar="HOST:PORT[;HOST:PORT]", help="The NameServers.")
 @click.option("--name", help="Name of the broker [this machine's name].")
-@click.option("--port", type=_PORT, help=f"Port to listen on; two below it is used as well [{BROKER_PORT}].")
+@click.option("--port", type=PORT, help=f"Port to listen on; two below it is used as well [{BROKER_PORT}].")
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help=f"The store [./{DEFAULT_DIRECTORY}].")
-@_common_options
+@common_options
 @click.pass_context
 def broker(
     context: click.Context,

@@ -124,6 +124,8 @@ def ready_line(running: Node) -> str:
     parts = []
     if running.namesrv is not None:
         parts.append(f"NameServer {running.namesrv_address}")
+    if running.controller is not None:
+        parts.append(f"controller {running.controller.address}")
     if running.broker is not None:
         parts.append(f"broker {running.broker.config.broker_name} at {running.broker_address}")
     return f"ready: {', '.join(parts)} ({time.monotonic() - STARTED:.2f} s)"

@@ -1,0 +1,179 @@
+"""Three brokers of one name under a controller, each ours or Apache's: which is master, and what their logs hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from arrowmq.remoting.errors import RemotingError
+from arrowmq.wire import fastjson
+from arrowmq.wire.bodies import BrokerReplicas, BrokerReplicasInfo
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from oracle import apache, arrow
+from oracle.java import Value
+from oracle.ports import broker_port, free_port
+from oracle.process import Server
+from oracle.raw import Asking
+from oracle.toolchain import OracleError
+
+NAME = "broker-a"
+JAVA, ARROW = "apache", "arrowmq"
+CONFIG: dict[str, Value] = {
+    "enableControllerMode": True,
+    "allAckInSyncStateSet": True,
+    "minInSyncReplicas": 1,
+    "mapedFileSizeCommitLog": 1024 * 1024 * 16,
+    "autoCreateTopicEnable": False,
+}
+
+
+class Trio:
+    """A NameServer (ours), a controller and brokers of the given kinds; broker n has the controller's id n."""
+
+    def __init__(self, folder: Path, kinds: Sequence[str], controller: str = ARROW, **config: Value) -> None:
+        self.folder = folder
+        self.kinds = list(kinds)
+        self.controller_kind = controller
+        self.config = {**CONFIG, **config}
+        self._stack = ExitStack()
+        self.brokers: dict[int, Server] = {}
+        self.stopped: set[int] = set()
+
+    def __enter__(self) -> Trio:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
+        self.names = self._stack.enter_context(arrow.namesrv(self.folder / "namesrv", free_port()))
+        make = arrow.controller if self.controller_kind == ARROW else apache.controller
+        self.controller = self._stack.enter_context(make(self.folder / "controller", free_port()))
+        for number, kind in enumerate(self.kinds, 1):
+            # One after another: so each has the id that the controller gives it in this order.
+            self.brokers[number] = self._broker(number, kind)
+            self._stack.callback(self._end, number)
+            self.brokers[number].start()
+        self.wait("all are in sync", lambda: self.in_sync() == set(self.brokers))
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _end(self, number: int) -> None:
+        self.resume(number)
+        self.brokers[number].kill()
+
+    def _broker(self, number: int, kind: str) -> Server:
+        folder, port = self.folder / f"broker-{number}", broker_port()
+        config = {**self.config, "controllerAddr": self.controller.address}
+        if kind == JAVA:
+            return apache.broker(folder, port, self.names.address, None, brokerName=NAME, **config)
+        return arrow.broker(folder, port, self.names.address, name=NAME, haListenPort=port + 1, **config)
+
+    # --- what happens to a broker -------------------------------------------------------------------------------------
+
+    def kill(self, number: int) -> None:
+        self.brokers[number].kill()
+
+    def start(self, number: int) -> None:
+        self.brokers[number].start()
+
+    def pause(self, number: int) -> None:
+        """Stand still (SIGSTOP), as in a long collection or a hung disk."""
+        os.kill(self.brokers[number].pid, signal.SIGSTOP)
+        self.stopped.add(number)
+
+    def resume(self, number: int) -> None:
+        if number in self.stopped:
+            self.stopped.discard(number)
+            os.kill(self.brokers[number].pid, signal.SIGCONT)
+
+    # --- what the controller says -------------------------------------------------------------------------------------
+
+    def replicas(self) -> BrokerReplicas | None:
+        return asyncio.run(self._replicas())
+
+    async def _replicas(self) -> BrokerReplicas | None:
+        async with Asking(self.controller.address) as asking:
+            try:
+                answer = await asking.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, fastjson.dumps([NAME]))
+            except RemotingError:
+                return None
+            if not answer.body:
+                return None
+            return fastjson.loads(answer.body, BrokerReplicasInfo).replicas_info_table.get(NAME)
+
+    def master(self) -> int | None:
+        found = self.replicas()
+        return None if found is None else found.master_broker_id
+
+    def epoch(self) -> int:
+        found = self.replicas()
+        return 0 if found is None else found.master_epoch
+
+    def in_sync(self) -> set[int]:
+        found = self.replicas()
+        return set() if found is None else {replica.broker_id or 0 for replica in found.in_sync_replicas}
+
+    def wait(self, what: str, condition: Callable[[], bool], timeout_s: float = 90) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise OracleError(f"not within {timeout_s:g} s: {what}; the controller says {self.replicas()}")
+            time.sleep(0.02)
+
+    def new_master(self, *, other_than: int, timeout_s: float = 60) -> int:
+        self.wait("another master", lambda: self.master() not in (None, other_than), timeout_s)
+        master = self.master()
+        assert master is not None
+        return master
+
+    # --- what the brokers say -----------------------------------------------------------------------------------------
+
+    def route(self) -> dict[int, str]:
+        """The brokers as the NameServer tells clients: id 0 is the master."""
+        return asyncio.run(self._route())
+
+    async def _route(self) -> dict[int, str]:
+        async with Asking(self.names.address) as asking:
+            answer = await asking.ask(
+                RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "DefaultCluster", "brokerName": NAME}
+            )
+            body: Any = fastjson.loads(answer.body, dict[str, Any])
+            return {int(number): text for number, text in body["brokerMemberGroup"]["brokerAddrs"].items()}
+
+    def wait_topic(self, topic: str) -> None:
+        """Until every broker knows a topic: a slave of Apache's asks its master for topics every ten seconds only."""
+        for broker in self.brokers.values():
+            self.wait(f"{broker.address} knows {topic}", lambda: asyncio.run(_knows(broker.address, topic)))  # noqa: B023
+
+    def wait_route(self, number: int) -> None:
+        address = self.brokers[number].address
+        self.wait(f"broker {number} is master in the route", lambda: self.route().get(0) == address)
+
+    def log(self, number: int) -> bytes:
+        """The whole commit log of a broker, to the end of its last record."""
+        files = sorted((self.folder / f"broker-{number}" / "store" / "commitlog").glob("[0-9]*"))
+        data = b"".join(file.read_bytes() for file in files)
+        return data.rstrip(b"\0")
+
+    def epochs(self, number: int) -> list[tuple[int, int]]:
+        """The epoch file of a broker: epoch and the offset it starts at."""
+        text = (self.folder / f"broker-{number}" / "store" / "epochFileCheckpoint").read_text()
+        return [
+            (int(epoch), int(start))
+            for epoch, _, start in (line.partition("-") for line in text.split("\n")[2:] if line)
+        ]
+
+
+async def _knows(address: str, topic: str) -> bool:
+    async with Asking(address) as asking:
+        return (await asking.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": topic})).code == ResponseCode.SUCCESS
