@@ -59,8 +59,6 @@ def above(limit: int) -> Values:
 # --- settings of a broker -------------------------------------------------------------------------------------------
 
 _NO_AUTH = "this broker checks neither users nor permissions: keep it in a network where everybody may use it"
-_NO_REPLICAS = "this broker has no replicas to wait for: leave it at 1, or out"
-_NO_SLAVE = "this broker copies no other one's log and would take writes of its own: start it as ASYNC_MASTER"
 _NO_ROCKSDB = "this broker keeps everything in files, not in RocksDB: set it to false"
 _NO_LMQ = "this broker puts a message into one queue, not into several: send to each topic, and set it to false"
 _NO_LOOKUP = "this broker does not look up its NameServers: name each of them in namesrvAddr, and set it to false"
@@ -73,21 +71,11 @@ BROKER_SETTINGS: tuple[Refusal, ...] = (
     Refusal("authorizationEnabled", TRUE, _NO_AUTH),
     Refusal("migrateAuthFromV1Enabled", TRUE, _NO_AUTH),
     # Replicas
-    Refusal("brokerRole", only("SLAVE"), _NO_SLAVE),
-    Refusal(
-        "brokerRole",
-        only("SYNC_MASTER"),
-        "no replica confirms messages here: take ASYNC_MASTER, with flushDiskType=SYNC_FLUSH if each must be on disk",
-    ),
     Refusal(
         "brokerRole",
         other_than("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
         "there is no such role: take ASYNC_MASTER",
     ),
-    Refusal("haMasterAddress", GIVEN, "this broker copies no master's log: leave it out"),
-    Refusal("totalReplicas", above(1), _NO_REPLICAS),
-    Refusal("inSyncReplicas", above(1), _NO_REPLICAS),
-    Refusal("minInSyncReplicas", above(1), _NO_REPLICAS),
     Refusal("allAckInSyncStateSet", TRUE, "this broker has no replicas to wait for: set it to false"),
     Refusal("enableSlaveActingMaster", TRUE, "no slave stands in for a master here: set it to false"),
     Refusal("duplicationEnable", TRUE, "this broker's log is written by itself alone: set it to false"),
@@ -226,8 +214,6 @@ _AUTH = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 _COLD_DATA = range(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO + 1)
 _REPLICAS = (
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
-    RequestCode.EXCHANGE_BROKER_HA_INFO,
-    RequestCode.RESET_MASTER_FLUSH_OFFSET,
     RequestCode.GET_TIMER_CHECK_POINT,
 )
 _REPLICAS_OF_A_CONTROLLER = (RequestCode.GET_BROKER_EPOCH_CACHE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED)

@@ -144,11 +144,14 @@ def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Par
     def part(node: Node) -> Component:
         from arrowmq.broker import Broker
         from arrowmq.broker.ports import BrokerPorts
+        from arrowmq.replica.replication import Replication
 
         config.namesrv_addr = config.namesrv_addr or node.namesrv_address
         if not config.namesrv_addr:
             raise ConfigError("the broker knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
-        node.broker = Broker(config, store_root, of.clock, of.disk, ports=BrokerPorts(of.clock, of.tls))
+        node.broker = Broker(
+            config, store_root, of.clock, of.disk, ports=BrokerPorts(of.clock, of.tls), extensions=[Replication]
+        )
         node.broker.remoting.use_tls(of.outgoing_tls)
         return node.broker
 

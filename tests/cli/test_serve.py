@@ -157,7 +157,7 @@ def _listens(port: int) -> bool:
         (["server", "--set", "autoCreate"], "expected key=value"),
         (["server", "-c", "missing.conf"], "the configuration file missing.conf does not exist"),
         (["server", "--port", "70000"], "70000 is not in the range"),
-        (["server", "--port", "0", "--namesrv-port", "0", "--set", "brokerRole=SLAVE"], "start it as ASYNC_MASTER"),
+        (["server", "--port", "0", "--namesrv-port", "0", "--set", "brokerRole=SLAVE"], "needs a brokerId above 0"),
         (["namesrv", "--port", "0", "--set", "enableTopicList=maybe"], "enableTopicList=maybe: expected true or false"),
         (["nonsense"], "No such command 'nonsense'"),
     ],

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from arrowmq import refusals
 from arrowmq.broker import names
@@ -31,6 +32,7 @@ from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.ports import BrokerPorts
 from arrowmq.broker.pull.longpoll import LongPoll
 from arrowmq.broker.registration import Registration
+from arrowmq.broker.role import BrokerRole
 from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.send.message_path import MessagePath
 from arrowmq.broker.services import build_services
@@ -48,11 +50,22 @@ from arrowmq.store.config import apache_key
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.store.disk import Disk
 from arrowmq.touches import Steps
+from arrowmq.wire.bodies import HARuntimeInfo
 from arrowmq.wire.records import Record
 
 log = logging.getLogger(__name__)
 
 FIRST_OFFSET_PERSIST_S = 10.0
+
+
+class Extension(Protocol):
+    """What stands above the broker and is a part of it all the same. It is made behind the services, and may add to
+    what they let others add to; its `@handles` methods are in the table of requests. It starts before any NameServer
+    hears of the broker, and stops when the services have nothing to do any more."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 class Broker:
@@ -66,6 +79,7 @@ class Broker:
         disk: Disk | None = None,
         *,
         ports: BrokerPorts | None = None,
+        extensions: Sequence[Callable[[Broker], Extension]] = (),
     ) -> None:
         self.config = config
         self.clock = clock
@@ -101,6 +115,7 @@ class Broker:
         self.runtime_reports.append(self.permit.report)
         self.remoting = RemotingClient(clock)
         self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
+        self.role = BrokerRole(self)
         self.services = build_services(self)
         self.handlers = HandlerTable(
             *self.services,
@@ -111,8 +126,15 @@ class Broker:
             hooks=self.hooks,
         )
         add_closers(self)
+        self.ha_report: Callable[[], HARuntimeInfo] = self._without_replicas
         self.fast_path: FastSend | None = None
         self.vip_fast_path: FastSend | None = None  # the VIP port knows no pulls
+        self.extensions = [make(self) for make in extensions]
+        for extension in self.extensions:
+            self.handlers.add_service(extension)
+
+    def _without_replicas(self) -> HARuntimeInfo:
+        return HARuntimeInfo(master=self.role.is_master, master_commit_log_max_offset=self.store.appended)
 
     def _apply_kept_settings(self) -> None:
         try:
@@ -197,6 +219,19 @@ class Broker:
         self.services.start()
         self.background.start()
         self.is_running = True
+        for extension in self.extensions:
+            await extension.start()
+        await self.role.start()
+        self.rebuild_fast_paths()
+        await self.registration.start()
+
+    def rebuild_fast_paths(self) -> None:
+        """What a fast path may do follows from the role and its promises: another role gets others."""
+        if not self.is_running:
+            return
+        for fast_path in (self.fast_path, self.vip_fast_path):
+            if fast_path is not None:
+                fast_path.close()
         self.fast_path = build_fast_path(self)
         self.vip_fast_path = build_fast_path(self, with_pulls=False)
         for fast_path in (self.fast_path, self.vip_fast_path):
@@ -204,7 +239,6 @@ class Broker:
                 fast_path.transactions = build_fast_transactions(self)
         if self.ports is not None:
             self.ports.use(self.fast_path, self.vip_fast_path)
-        await self.registration.start()
 
     async def stop(self) -> None:
         """Leaves the routes, ends the services, persists the tables, closes the store, and hangs up."""
@@ -221,6 +255,9 @@ class Broker:
             if fast_path is not None:
                 fast_path.close()
         await self.registration.stop()
+        await self.role.stop()
+        for extension in reversed(self.extensions):
+            await extension.stop()
         await self.background.stop()
         self.longpoll.stop()
         await self.services.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -23,6 +24,7 @@ from arrowmq.wire.checksum import crc32
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import Command
+from arrowmq.wire.headers import RegisterBrokerResult, decode_header
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class Registration:
         self._timer: Timer | None = None
         self._is_running = False
         self._whole_table: tuple[DataVersion, int, bytes] | None = None
+        self.on_answer: list[Callable[[RegisterBrokerResult], object]] = []
         topics.on_change.append(self.topics_changed)
 
     @property
@@ -89,6 +92,13 @@ class Registration:
             name_server.needs_all = True
             turns.append(self._notify(name_server))
         await asyncio.gather(*turns, return_exceptions=True)
+
+    def register_soon(self) -> None:
+        """A full registration without waiting for it: this broker is not what it was."""
+        if self._is_running:
+            for name_server in self.name_servers:
+                name_server.needs_all = True
+                self._notify(name_server)
 
     async def accepted(self) -> None:
         """Returns when this broker is in the route of at least one NameServer."""
@@ -152,7 +162,7 @@ class Registration:
             "clusterName": self.config.broker_cluster_name,
             "haServerAddr": f"{self.config.broker_ip2 or self.address.host}:{self.config.ha_port}",
             "brokerId": str(self.config.broker_id),
-            "enableActingMaster": "false",
+            "enableActingMaster": "true" if self.config.enable_slave_acting_master else "false",
             "compressed": "false",
             "bodyCrc32": str(crc32(body)),
         }
@@ -171,6 +181,9 @@ class Registration:
             )
         name_server.is_registered = True
         name_server.complained = False
+        result = decode_header(RegisterBrokerResult, answer.ext)
+        for listener in self.on_answer:
+            listener(result)
         if answer.body:
             self._take_order_topics(answer.body)
 

@@ -68,6 +68,7 @@ class QueueRebuild:
         self.log = LogTail()
         self.index = IndexTail()
         self.entries_restored = 0
+        self.notifies_every = False
         self.tails: dict[tuple[bytes, int], QueueTail] = {}
         self.buffers: dict[QueueTail, bytearray] = {}
         self.first_offsets: dict[QueueTail, int] = {}
@@ -109,6 +110,9 @@ class QueueRebuild:
 
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
         """The index is checked entry by entry later."""
+
+    def arrived(self, tail: QueueTail, store_timestamp: int, properties: bytes) -> None:
+        """Nobody reads what is rebuilt here."""
 
     def expected(self, tail: QueueTail) -> memoryview:
         length = (tail.next_offset - self.first_offsets[tail]) * ENTRY_BYTES

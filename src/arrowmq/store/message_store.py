@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ _MAX_PROPERTIES_BYTES = 32767
 _CRC_PROPERTY_BYTES = 20
 _RECORD_OVERHEAD = 65_536  # how much a record may exceed maxMessageSize by, as Apache allows
 _QUERY_ROUNDS = 3
+_WAITS_FOR_NOBODY = b"WAIT\x01false"
 
 
 class MessageStore:
@@ -93,6 +95,7 @@ class MessageStore:
         self._with_crc = self.config.enabled_append_prop_crc
         self._max_properties = _MAX_PROPERTIES_BYTES - (_CRC_PROPERTY_BYTES + 1 if self._with_crc else 0)
         self._no_room: str | None = None
+        self._refuses: Put | None = None
 
     # Life
 
@@ -193,8 +196,15 @@ class MessageStore:
 
     def _queue_for(self, record: Record) -> ConsumeQueue | Put:
         """The queue of a message that may be put, or the refusal. A queue that exists has had its name checked."""
-        if not self._is_open or self.retention.disk_full_reason is not None or self._flusher.error is not None:
-            return self._refusal()
+        if (
+            not self._is_open
+            or self.retention.disk_full_reason is not None
+            or self._flusher.error is not None
+            or self._refuses is not None
+        ):
+            refusal = self._refusal(record)
+            if refusal is not None:
+                return refusal
         if len(record.body) > self.config.max_message_size or len(record.properties_raw) > self._max_properties:
             return self._too_large(record)
         queue = self.consume_queues.find(record.topic, record.queue_id)
@@ -341,7 +351,17 @@ class MessageStore:
             PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=f"the properties have {length} bytes of {self._max_properties}"
         )
 
-    def _refusal(self) -> Put:
+    def refuse(self, why: Put | None) -> None:
+        """Let every put be answered with this, whatever the disk says: the log is a copy, or replicas are missing. A
+        sender that waits for no replica gets by in the second case, as in Apache's broker. None lets all in again."""
+        self._refuses = why
+
+    def _refusal(self, record: Record) -> Put | None:
+        if self._is_open and not (self.retention.disk_full_reason or self._flusher.error) and self._refuses is not None:
+            is_about_replicas = self._refuses.status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+            if is_about_replicas and _WAITS_FOR_NOBODY in record.properties_raw:
+                return None
+            return replace(self._refuses)
         return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.why_not_writable())
 
     def _full(self, problem: OutOfSpace) -> Put:
@@ -349,11 +369,11 @@ class MessageStore:
         return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._no_room)
 
     def why_refusing(self) -> str | None:
-        """Why a put would be refused without being tried. A disk that was full does not count: the next put tries."""
+        """Why a put would be refused without being tried, whoever may put. A disk that was full does not count: the
+        next put tries."""
         if self._is_open and self.retention.disk_full_reason is None and self._flusher.error is None:
             return None
-        reason = self.why_not_writable()
-        return None if reason is self._no_room else reason
+        return self._why_disk()
 
     @property
     def is_writable(self) -> bool:
@@ -361,9 +381,14 @@ class MessageStore:
 
     def why_not_writable(self) -> str | None:
         """Why a put would be refused now, in words for an operator; None if it would not."""
+        if self._is_open and self._refuses is not None:
+            return self._refuses.reason or self._refuses.status.name
+        return self._why_disk() or self._no_room
+
+    def _why_disk(self) -> str | None:
         if not self._is_open:
             return "the store is not open"
-        return self.retention.disk_full_reason or self._flusher.error or self._no_room
+        return self.retention.disk_full_reason or self._flusher.error
 
     def flush(self) -> Flushed:
         """Force the log now, in the calling thread."""
@@ -526,6 +551,16 @@ class MessageStore:
         """Notify the listeners of the message just written to a watched queue past `put` (the broker's fast path)."""
         hold_until = self.appended if self.positions.promised else 0
         self._listeners.notify_of_last(queue, self.commit_log.tail.last_store_timestamp, properties_raw, hold_until)
+
+    def notify_copied(self, queue: QueueTail, store_timestamp: int, properties_raw: bytes) -> None:
+        """The same of a message that came with the log of another broker (`copied_log.py`)."""
+        hold_until = queue.max_physical if self.positions.promised else 0
+        self._listeners.notify_of_last(queue, store_timestamp, properties_raw, hold_until)
+
+    def copied(self) -> None:
+        """More of another broker's log is here: have it forced, where that is promised."""
+        if self._is_sync:
+            self._flusher.ask()
 
     # Cold reads
 

@@ -8,8 +8,10 @@
 They are byte offsets all, and never the same promise: `Flushed <= Appended`, `Confirmed <= Appended`.
 
 A sender asks for a `Promise`, and `when` calls back, or `wait` returns, once the position it names has it, or once the
-time-out is over; the answer says what was missed. There is one time-out for all of them, `timeout_s`, which may change
-while they wait. Whoever wants to hear of every step subscribes. Both are called on the event loop.
+time-out is over; the answer says what was missed. There are two time-outs, `timeout_s` for the disk and
+`replica_timeout_s` for what replicas have a part in; both may change while somebody waits. Where so many replicas are
+not even there (`available_replicas`), nobody is made to wait for them. Whoever wants to hear of every step subscribes.
+Both are called on the event loop.
 
 Under ASYNC_FLUSH a message promises no more than its append: nothing is registered, and confirmed is appended.
 """
@@ -45,6 +47,8 @@ Confirmed = NewType("Confirmed", int)
 """End of what readers may see."""
 
 DEFAULT_TIMEOUT_S = 5.0
+DEFAULT_REPLICA_TIMEOUT_S = 3.0
+ANY_NUMBER = 1 << 30
 _TIMER_SLACK_S = 0.001  # a timer may fire that much too early
 
 
@@ -76,6 +80,7 @@ class Missed(Flag):
     NOTHING = 0
     FLUSHED = 1
     REPLICATED = 2
+    AVAILABLE = 4  # there are not so many replicas to wait for
 
 
 Callback = Callable[[Missed], object]
@@ -88,14 +93,18 @@ class Positions(Marks):
         super().__init__(tail)
         self._clock = clock
         self._timeout_s = DEFAULT_TIMEOUT_S
+        self._replica_timeout_s = DEFAULT_REPLICA_TIMEOUT_S
+        self.available_replicas = ANY_NUMBER  # as many as `replication` says; without one, nobody promises any
         self._promised = APPENDED
         self._replicated: list[int] = []  # number n - 1: the end that n replicas have
         self._waits: dict[Promise, deque[_Wait]] = {}  # each in the order of its ends
         self._subscribers: list[Callable[[Confirmed], object]] = []
         self._notified = 0
         self._timer: Timer | None = None
+        self._timer_due = 0.0
         self._is_closed = False
         self.wants_flush: Callable[[], object] | None = None  # called when somebody begins to wait for a flush
+        self.wants_replicas: Callable[[], object] | None = None  # called when somebody begins to wait for replicas
 
     # How far it is
 
@@ -193,6 +202,19 @@ class Positions(Marks):
             self._expire()
 
     @property
+    def replica_timeout_s(self) -> float:
+        return self._replica_timeout_s
+
+    @replica_timeout_s.setter
+    def replica_timeout_s(self, seconds: float) -> None:
+        self._replica_timeout_s = seconds
+        if self._timer is not None:
+            self._expire()
+
+    def _timeout_of(self, promise: Promise) -> float:
+        return self._replica_timeout_s if promise.replicas else self._timeout_s
+
+    @property
     def is_flush_awaited(self) -> bool:
         """Whether somebody waits for a flush; any thread may ask."""
         return any(waits for promise, waits in list(self._waits.items()) if promise.flushed)
@@ -202,7 +224,7 @@ class Positions(Marks):
         if self.reached(promise) >= end:
             callback(Missed.NOTHING)
             return
-        if self._is_closed:
+        if self._is_closed or promise.replicas > self.available_replicas:
             callback(self._missed(end, promise))
             return
         waits = self._waits.get(promise)
@@ -213,8 +235,11 @@ class Positions(Marks):
             insort(waits, wait, key=_end_of)
         else:
             waits.append(wait)
-        if self._timer is None:
-            self._timer = self._clock.call_later(self._timeout_s, self._expire)
+        due = wait[1] + self._timeout_of(promise)
+        if self._timer is None or due < self._timer_due:
+            self._set_timer(due)
+        if promise.replicas and self.wants_replicas is not None:
+            self.wants_replicas()
         if promise.flushed and self.wants_flush is not None:
             self.wants_flush()
 
@@ -237,23 +262,34 @@ class Positions(Marks):
             missed |= Missed.FLUSHED
         if promise.replicas and self.replicated(promise.replicas) < end:
             missed |= Missed.REPLICATED
+            if promise.replicas > self.available_replicas:
+                missed |= Missed.AVAILABLE
         return missed
+
+    def _set_timer(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._clock.call_later(max(0.0, due - self._clock.monotonic()), self._expire)
 
     def _expire(self) -> None:
         """Give up those who have waited too long, and set the timer for the next."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        began_before = self._clock.monotonic() - self._timeout_s + _TIMER_SLACK_S
+        now = self._clock.monotonic()
         late: list[tuple[Promise, _Wait]] = []
         for promise, waits in self._waits.items():
+            began_before = now - self._timeout_of(promise) + _TIMER_SLACK_S
             if any(since <= began_before for _, since, _ in waits):
                 late += [(promise, wait) for wait in waits if wait[1] <= began_before]
                 self._waits[promise] = deque(wait for wait in waits if wait[1] > began_before)
-        earliest = min((since for waits in self._waits.values() for _, since, _ in waits), default=None)
-        if earliest is not None:
-            delay_s = max(0.0, earliest + self._timeout_s - self._clock.monotonic())
-            self._timer = self._clock.call_later(delay_s, self._expire)
+        due = min(
+            (since + self._timeout_of(promise) for promise, waits in self._waits.items() for _, since, _ in waits),
+            default=None,
+        )
+        if due is not None:
+            self._set_timer(due)
         for promise, (end, _, callback) in late:
             callback(self._missed(end, promise))
 

@@ -66,6 +66,7 @@ class RecoverySink:
         self.tails: dict[tuple[bytes, int], QueueTail | None] = {}
         self.fills_gaps = False
         self.entries_restored = 0
+        self.notifies_every = False
 
     def queue(self, topic: bytes, queue_id: int) -> QueueTail | None:
         try:
@@ -96,6 +97,9 @@ class RecoverySink:
 
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
         self._index.restore(topic, words, physical, store_timestamp)
+
+    def arrived(self, tail: QueueTail, store_timestamp: int, properties: bytes) -> None:
+        """Nobody reads yet."""
 
 
 class Recovery:

@@ -17,7 +17,7 @@ import msgspec
 from arrowmq.broker.background import Background
 from arrowmq.broker.data_versions import next_version
 from arrowmq.broker.delayed.delivery import STORED, Poisoned, deliver, delivered_copy, is_delivered
-from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE
+from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC
 from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.send.message_path import MessagePath, PutRefused, set_properties
 from arrowmq.broker.settings.config import BrokerConfig
@@ -81,7 +81,6 @@ class DelayLevels:
         self.background = background
         self.stats = stats
         self.clock = clock
-        self.is_slave = config.broker_role == SLAVE
         self.persist_interval_s = config.flush_delay_offset_interval / 1000
         delays = parse_delay_levels(config.message_delay_level)
         self.levels = [Level(number, delay_ms) for number, delay_ms in enumerate(delays, 1)]
@@ -141,17 +140,23 @@ class DelayLevels:
             level.offset = min(max(offsets.get(level.number, 0), lowest), highest)
 
     def start(self) -> None:
-        if self.is_slave:
-            return  # what is due there, the master delivers, and the copy comes with its log
-        self._is_running = True
         self.background.every(
             "persist delay offsets", self.persist_interval_s, self.persist_if_changed, first_s=FIRST_PERSIST_S
         )
+
+    def resume(self) -> None:
+        """Deliver from here on: a master's duty. What is due on a slave, its master delivers, and the copy comes with
+        its log; where that had come to is in the file, which a slave gets from its master."""
+        self.load()
+        self._is_running = True
         for level in self.levels:
             if level.offset < self._bounds(level)[1]:
                 self._arm(level, 0)
 
     async def stop(self) -> None:
+        await self.suspend()
+
+    async def suspend(self) -> None:
         self._is_running = False
         for level in self.levels:
             if level.timer is not None:

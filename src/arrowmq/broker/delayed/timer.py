@@ -35,7 +35,7 @@ from arrowmq.broker.delayed.timer_files import (
     read_checkpoint,
     write_checkpoint,
 )
-from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE, TIMER_TOPIC
+from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.send.message_path import MessagePath, PutRefused, set_properties
 from arrowmq.broker.settings.config import BrokerConfig
@@ -112,6 +112,7 @@ class TimerMessages:
         self.skipped = 0
         self._timer: Timer | None = None
         self._is_running = False
+        self._was_suspended = False
         self._is_dirty = False
         self._counter = 0
         self._unsure_until_ms = 0
@@ -240,15 +241,20 @@ class TimerMessages:
     def _bounds(self) -> tuple[int, int]:
         return self.store.min_offset(TIMER_TOPIC, QUEUE), self.store.max_offset(TIMER_TOPIC, QUEUE)
 
-    def start(self) -> None:
-        if self.config.broker_role == SLAVE:
-            return  # what is due there, the master delivers, and the copy comes with its log
+    def resume(self) -> None:
+        """Enter and deliver from here on: a master's duty. What is due on a slave, its master delivers, and the copy
+        comes with its log."""
+        if self._was_suspended:
+            self.load()
         self._is_running = True
         if self.queue_offset < self._bounds()[1] or self.log.end > 0:
             self._arm(0)
 
     async def stop(self) -> None:
-        self._is_running = False
+        await self.suspend()
+
+    async def suspend(self) -> None:
+        self._is_running, self._was_suspended = False, True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -21,8 +21,6 @@ from arrowmq.wire.bodies import (
     BrokerStatsData,
     BrokerStatsItem,
     DataVersion,
-    HAClientRuntimeInfo,
-    HARuntimeInfo,
     KVTable,
 )
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -121,14 +119,7 @@ class BrokerAdmin:
 
     @handles(RequestCode.GET_BROKER_HA_STATUS)
     def ha_status(self) -> Answer:
-        body = HARuntimeInfo(
-            master=self.config.broker_id == 0,
-            master_commit_log_max_offset=self.broker.store.appended,
-            in_sync_slave_nums=0,
-            ha_connection_info=[],
-            ha_client_runtime_info=HAClientRuntimeInfo(),
-        )
-        return Answer(body=fastjson.dumps(body))
+        return Answer(body=fastjson.dumps(self.broker.ha_report()))
 
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET)
     def all_offsets(self) -> Answer:

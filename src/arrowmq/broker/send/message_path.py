@@ -49,6 +49,7 @@ class MessagePath:
         self.rules: Steps[Rule] = Steps("rule")
         self.batch_rules: Steps[Rule] = Steps("batch rule")
         self.rewrites: Steps[Rewrite] = Steps("rewrite")
+        self.may_wait = False  # whether more than the append may be promised later, as replicas come and go
 
     def put(self, record: Record) -> Put:
         """Appends and dispatches in this event loop iteration. Raises `PutRefused`, before anything is written."""
@@ -63,7 +64,7 @@ class MessagePath:
     @property
     def makes_wait(self) -> bool:
         """Whether a sender waits for more than the append, unless it says it will not."""
-        return bool(self.store.positions.promised)
+        return self.may_wait or bool(self.store.positions.promised)
 
     def must_wait(self, put: Put, properties: dict[str, str]) -> bool:
         """Whether the answer to this put has to wait."""
@@ -77,6 +78,8 @@ class MessagePath:
 
 def status_of(missed: Missed) -> PutStatus:
     """How a sender hears of a promise that was not kept in time; of two, Apache names the replicas."""
+    if Missed.AVAILABLE in missed:
+        return PutStatus.SLAVE_NOT_AVAILABLE
     if Missed.REPLICATED in missed:
         return PutStatus.FLUSH_SLAVE_TIMEOUT
     return PutStatus.FLUSH_DISK_TIMEOUT if missed else PutStatus.PUT_OK

@@ -39,7 +39,6 @@ class BrokerConfig:
     broker_ip2: str = ""
     bind_address: str = "0.0.0.0"
     listen_port: int = 10911
-    ha_listen_port: int = 0
     namesrv_addr: str = field(default_factory=lambda: os.environ.get("NAMESRV_ADDR", ""))
     store_path_root_dir: str = ""
     broker_permission: int = READ | WRITE
@@ -108,6 +107,27 @@ class BrokerConfig:
     transaction_op_msg_max_size: int = 4096
     transaction_op_batch_interval: int = 3000
 
+    # Replicas. Of haListenPort 0 is the port behind the broker's own
+    ha_listen_port: int = 0
+    ha_master_address: str = ""
+    ha_send_heartbeat_interval: int = 5000
+    ha_housekeeping_interval: int = 20_000
+    ha_transfer_batch_size: int = 1 << 20
+    ha_max_gap_not_in_sync: int = 256 << 20
+    ha_flow_control_enable: bool = False
+    max_ha_transfer_byte_in_second: int = 100 << 20
+    slave_timeout: int = 3000
+    total_replicas: int = 1
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    enable_auto_in_sync_replicas: bool = False
+    enable_slave_acting_master: bool = False
+    # ArrowMQ's own: hosts of slaves that no NameServer knows; whether a slave checks the checksums of what it copies,
+    # and whether one that has nothing takes all that its master has, not only the last file
+    ha_slave_addresses: str = ""
+    ha_check_crc: bool = True
+    ha_copy_whole_log: bool = True
+
     # ArrowMQ's own: what flow control looks at (0 = not at all; of memory 0 = four fifths of what the control group
     # allows, -1 = not at all), and whether topics insist on their message type
     max_unflushed_bytes: int = 1 << 30
@@ -141,6 +161,11 @@ class BrokerConfig:
             config.broker_id = 0
         elif config.broker_id <= 0:
             raise ConfigError(f"brokerRole=SLAVE needs a brokerId above 0, not {config.broker_id}")
+        if not 1 <= config.min_in_sync_replicas <= max(1, config.in_sync_replicas):
+            raise ConfigError(
+                f"minInSyncReplicas={config.min_in_sync_replicas}: it must be from 1 to "
+                f"inSyncReplicas={config.in_sync_replicas}"
+            )
         return config
 
     def apply(self, properties: Mapping[str, str]) -> None:

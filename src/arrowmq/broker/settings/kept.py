@@ -23,6 +23,7 @@ FIXED_KEYS = frozenset(
         "brokerName",
         "brokerRole",
         "flushDiskType",  # accepted now and in force later, it would promise a safety that messages do not have yet
+        "haListenPort",
         "listenPort",
         "storePathCommitLog",
         "storePathRootDir",

@@ -61,11 +61,22 @@ class TransactionChecks:
         self.asked = 0
         self.parked = 0
         self._unasked: Counter[str] = Counter()
+        self._is_running = False
+        self._has_copied = config.broker_role == SLAVE  # the log grew without this service having a part in it
         background.every("check open transactions", config.transaction_check_interval / 1000, self.round)
+
+    def resume(self) -> None:
+        """Ask from here on: a master's duty. What has ended by now is in the log."""
+        if self._has_copied:
+            self.transactions.load(was_clean=True)
+        self._is_running = True
+
+    async def suspend(self) -> None:
+        self._is_running, self._has_copied = False, True
 
     async def round(self) -> None:
         """Goes through what is open now; what comes meanwhile is for the next round."""
-        if self.config.broker_role == SLAVE:
+        if not self._is_running:
             return
         transactions = self.transactions
         began_ms = self.clock.now_ms()

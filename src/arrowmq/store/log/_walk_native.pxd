@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 cdef enum:
     CHECK_BODY_CRC = 1
     CHECK_RECORD_CRC = 2
+    IS_COMPLETE = 4
 
 
 # The places of the parts of a record, relative to the buffer.

@@ -159,7 +159,7 @@ cdef int64_t check(const uint8_t *place, int64_t position, int64_t end, int64_t 
             return BAD_BODY_CRC
     if checks & CHECK_RECORD_CRC and not record_crc_fits(place, position, parts):
         return BAD_RECORD_CRC
-    if looks_torn(place + parts.properties, parts.properties_length):
+    if not checks & IS_COMPLETE and looks_torn(place + parts.properties, parts.properties_length):
         if not record_follows(place, position + size, end, start):
             return BAD_PROPERTIES
     return size
@@ -209,7 +209,7 @@ cdef class _Route:
     cdef int32_t queue_id
 
 
-cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const uint8_t *place, int64_t position, const Parts *parts) except -1:
+cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const uint8_t *place, int64_t position, const Parts *parts, bint notifies_every) except -1:
     """Give one record to its queue and the index; 0 if entries before it are missing."""
     cdef const uint8_t *topic = place + parts.topic
     cdef int32_t queue_id = <int32_t>get32(place + position + 12)
@@ -217,7 +217,7 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
     cdef int64_t queue_offset = get64(place + position + 20)
     cdef int64_t physical = get64(place + position + 28)
     cdef int64_t store_timestamp = get64(place + parts.store_timestamp_at)
-    cdef int64_t at, code
+    cdef int64_t at, code, before
     cdef QueueTail queue
     cdef Facts facts
     cdef bint wants_entry, wants_keys
@@ -243,12 +243,15 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
     find_facts(place + parts.properties, parts.properties_length, &facts)
     if wants_entry:
         code = code_of(queue, &facts, store_timestamp)
+        before = queue.next_offset
         at = queue.next_offset * 20 - queue.file_start
         if queue_offset == queue.next_offset and queue.place != NULL and at >= 0 and at + 20 <= queue.limit:
             write_entry(log, queue, physical, parts.size, code)
             sink.entries_restored += 1
         elif not sink.restore_entry(queue, queue_offset, physical, parts.size, code):
             return 0
+        if (queue.watched or notifies_every) and queue.next_offset != before:
+            sink.arrived(queue, store_timestamp, (<const char *>place + parts.properties)[:parts.properties_length])
     if wants_keys:
         if queue is not None and index.place != NULL and index_has_room(index, count_index_keys(&facts)):
             write_keys(queue, index, &facts, physical, store_timestamp)
@@ -269,7 +272,9 @@ def walk(view, int64_t position, int64_t end, int64_t start, int checks, sink=No
     cdef LogTail log = None
     cdef IndexTail index = None
     cdef bint dispatches = sink is not None
+    cdef bint notifies_every = False
     if dispatches:
+        notifies_every = sink.notifies_every
         log = sink.log
         index = sink.index
     PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
@@ -283,7 +288,7 @@ def walk(view, int64_t position, int64_t end, int64_t start, int checks, sink=No
                 return Walked(position, size, records, newest)
             time = get64(place + parts.store_timestamp_at)
             if dispatches and start + position >= dispatch_from:
-                if not dispatch(sink, route, log, index, place, position, &parts):
+                if not dispatch(sink, route, log, index, place, position, &parts, notifies_every):
                     return Walked(position, GAP, records, newest)
             if time > newest:
                 newest = time

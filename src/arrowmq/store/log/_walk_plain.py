@@ -49,6 +49,7 @@ REASONS = {
 
 CHECK_BODY_CRC = 1
 CHECK_RECORD_CRC = 2
+IS_COMPLETE = 4  # the bytes came over a connection, not from a disk: zeros in a record are what its sender wrote
 
 _MAGIC_V1, _MAGIC_V2, _BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 _HEAD = struct.Struct(">IIIiiqqiq")
@@ -73,12 +74,19 @@ class Sink(Protocol):
     index: IndexTail
     entries_restored: int
 
+    @property
+    def notifies_every(self) -> bool:
+        """Whether `arrived` is called for every record, not only for those of a watched queue."""
+
     def queue(self, topic: bytes, queue_id: int) -> QueueTail | None:
         """The queue of a record; None if its entries are not wanted."""
 
     def restore_entry(self, queue: QueueTail, queue_offset: int, physical: int, size: int, code: int) -> bool: ...
 
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None: ...
+
+    def arrived(self, queue: QueueTail, store_timestamp: int, properties: bytes) -> None:
+        """An entry was written to this queue."""
 
 
 class Parts(NamedTuple):
@@ -154,6 +162,8 @@ def check_record(view: memoryview, position: int, end: int, start: int, checks: 
             return BAD_BODY_CRC
     if checks & CHECK_RECORD_CRC and not record_crc_fits(view, position, parts):
         return BAD_RECORD_CRC
+    if checks & IS_COMPLETE:
+        return parts.size
     if looks_torn(view, parts) and not record_follows(view, position + parts.size, end, start):
         return BAD_PROPERTIES
     return parts.size
@@ -263,6 +273,7 @@ def walk(
     """Pass sound records from `position` on; those at or behind `dispatch_from` of the log go to the sink."""
     records = 0
     newest = 0
+    notifies_every = sink is not None and sink.notifies_every
     while True:
         size = check_record(view, position, end, start, checks)
         if size <= BLANK:
@@ -280,8 +291,11 @@ def walk(
                 queue = sink.queue(topic, queue_id)
                 if queue is not None:
                     code = tags_code(queue, tags, delay, store_timestamp)
+                    before = queue.next_offset
                     if not sink.restore_entry(queue, queue_offset, physical, size, code):
                         return Walked(position, GAP, records, newest)
+                    if (queue.watched or notifies_every) and queue.next_offset != before:
+                        sink.arrived(queue, store_timestamp, bytes(properties))
             if transaction != 0xC:
                 sink.restore_keys(topic, index_keys(keys, unique, tags), physical, store_timestamp)
         newest = max(newest, store_timestamp)

@@ -78,6 +78,19 @@ class CommitLog:
         if self.wants_spare is not None:
             self.wants_spare()
 
+    def begin_at(self, offset: int) -> None:
+        """Let a log without records begin here, at what is the start of a file: it is the copy of one whose first files
+        are gone."""
+        with self._create_lock:
+            while self.segments:
+                self._pop_last()
+            first = self._create_segment(offset)
+            self.segments.append(first)
+            self._starts.append(first.start)
+            self._note_begin()
+            self.tail.attach(first.view, first.start, 0)
+            self._unmapped_end = 0
+
     def _prefault(self, wanted: int) -> None:
         """The tail is about to write up to `wanted`: bring the pages from there on into memory. A disk that refuses is
         no harm: the blocks are there, and the write takes its pages one by one.

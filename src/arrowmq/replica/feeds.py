@@ -1,0 +1,247 @@
+"""The master's side: the HA port, a feed for each slave, and what their acknowledgements are worth.
+
+What senders are promised follows from the role and the settings, as in Apache's broker:
+
+    ASYNC_MASTER   nobody waits for slaves
+    SYNC_MASTER    a message is safe once `inSyncReplicas` brokers have it, this one included; so with 1, its default,
+                   nobody waits (Apache's trap). After `slaveTimeout` a sender hears FLUSH_SLAVE_TIMEOUT; where so many
+                   slaves are not connected, or further behind than `haMaxGapNotInSync`, SLAVE_NOT_AVAILABLE at once
+    with enableSlaveActingMaster, the replicas that are there count: with enableAutoInSyncReplicas the number is lowered
+                   to them, though not below `minInSyncReplicas`; if they are still too few, puts are refused with
+                   IN_SYNC_REPLICAS_NOT_ENOUGH before anything is written
+
+Readers see what is promised: `Positions` has the one mark that bounds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from arrowmq.clock import Clock, Timer
+from arrowmq.replica.feed import Feed
+from arrowmq.replica.members import Members
+from arrowmq.store import Put, PutStatus
+from arrowmq.store.positions import APPENDED, FLUSHED, Promise, replicated
+
+if TYPE_CHECKING:
+    from arrowmq.broker.settings.config import BrokerConfig
+    from arrowmq.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# Nobody waits for the slaves of an ASYNC_MASTER, so they are looked after so often while the log grows: Apache's master
+# looks every 100 ms.
+TICK_S = 0.004
+IDLE_TICK_S = 0.02
+SECOND_S = 1.0
+MOST_FEEDS = 128
+NOT_ENOUGH = Put(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+
+
+class Feeds:
+    """`on_change()` when a slave came, went, or moved in or out of sync."""
+
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, members: Members, clock: Clock, on_change: Callable[[], object]
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._members = members
+        self._clock = clock
+        self._on_change = on_change
+        self._listener: socket.socket | None = None
+        self._feeds: list[Feed] = []
+        self._counted: list[Feed] = []
+        self._tick_timer: Timer | None = None
+        self._second_timer: Timer | None = None
+        self._pumped_end = -1
+        self._is_pump_scheduled = False
+        self._is_sync = False
+        self._refresh: asyncio.Task[None] | None = None
+        self.refused = 0  # connections that were one too many
+
+    # Life
+
+    def listen(self, host: str, port: int) -> int:
+        """Open the HA port; returns it. Raises OSError if that is taken."""
+        listener = socket.create_server((host, port), backlog=MOST_FEEDS)
+        listener.setblocking(False)
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
+        return int(listener.getsockname()[1])
+
+    def start(self, *, is_sync: bool) -> None:
+        """This broker is a master: feed, and promise."""
+        self._is_sync = is_sync
+        positions = self._store.positions
+        positions.replica_timeout_s = self._config.slave_timeout / 1000
+        positions.wants_replicas = self._wanted
+        self._second()
+        self.settle()
+
+    def stop(self, why: str) -> None:
+        """It is none any more: slaves go, nothing is promised of them."""
+        for timer in (self._tick_timer, self._second_timer):
+            if timer is not None:
+                timer.cancel()
+        self._tick_timer = self._second_timer = None
+        if self._refresh is not None:
+            self._refresh.cancel()
+            self._refresh = None
+        for feed in list(self._feeds):
+            feed.close(why)
+        self._is_sync = False
+        self._store.positions.wants_replicas = None
+        self._promise(APPENDED)
+
+    def close(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+
+    @property
+    def is_feeding(self) -> bool:
+        return self._second_timer is not None
+
+    # Slaves come and go
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            connection, peer = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as problem:
+            log.error("no slave can be accepted: %s", problem)
+            return
+        if not self.is_feeding or len(self._feeds) >= MOST_FEEDS:
+            self.refused += 1
+            why = "this broker is no master" if not self.is_feeding else f"{MOST_FEEDS} are connected already"
+            log.warning("slave refused peer=%s:%d: %s", *peer[:2], why)
+            connection.close()
+            return
+        try:
+            feed = Feed(
+                connection,
+                self._store,
+                self._clock,
+                batch_bytes=self._config.ha_transfer_batch_size,
+                on_moved=self._moved,
+                on_closed=self._closed,
+            )
+        except OSError:  # it is gone already
+            connection.close()
+            return
+        log.info("slave connected peer=%s", feed.peer)
+        if self._config.ha_flow_control_enable:
+            feed.allowance = self._config.max_ha_transfer_byte_in_second
+        self._feeds.append(feed)
+        self._refresh_members()
+        if self._tick_timer is None:
+            self._tick()
+
+    def _closed(self, feed: Feed, why: str) -> None:
+        log.warning("slave gone peer=%s reason=%s", feed.peer, why)
+        if feed in self._feeds:
+            self._feeds.remove(feed)
+        self.settle()
+        self._on_change()
+
+    def _refresh_members(self) -> None:
+        if self._refresh is None or self._refresh.done():
+            self._refresh = asyncio.ensure_future(self._ask_members())
+
+    async def _ask_members(self) -> None:
+        await self._members.refresh()
+        self.settle()
+        self._on_change()
+
+    # Pace
+
+    def _wanted(self) -> None:
+        """A sender waits: what it wrote goes out at the end of this event loop iteration."""
+        if not self._is_pump_scheduled:
+            self._is_pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._is_pump_scheduled = False
+        self._pumped_end = int(self._store.appended)
+        for feed in list(self._feeds):
+            feed.pump()
+
+    def _tick(self) -> None:
+        self._tick_timer = None
+        if not self._feeds:
+            return
+        is_news = int(self._store.appended) != self._pumped_end
+        if is_news:
+            self._pump()
+        self._tick_timer = self._clock.call_later(TICK_S if is_news else IDLE_TICK_S, self._tick)
+
+    def _second(self) -> None:
+        """Heartbeats, silence, flow control, and who is in sync."""
+        self._second_timer = self._clock.call_later(SECOND_S, self._second)
+        now = self._clock.monotonic()
+        for feed in list(self._feeds):
+            feed.rate.second(feed.sent_bytes)
+            silent_s = now - feed.received_s
+            if silent_s > self._config.ha_housekeeping_interval / 1000:
+                feed.close(f"it said nothing for {silent_s:.0f} s")
+                continue
+            if self._config.ha_flow_control_enable:
+                feed.allowance = self._config.max_ha_transfer_byte_in_second
+                feed.pump()
+            if now - feed.sent_s >= self._config.ha_send_heartbeat_interval / 1000:
+                feed.heartbeat()
+        if self._feeds or self._config.enable_slave_acting_master:
+            self._refresh_members()
+        self.settle()
+
+    # What acknowledgements are worth
+
+    def _moved(self, feed: Feed) -> None:
+        if not feed.is_member:
+            self.settle()
+        elif self._is_sync:
+            self._store.positions.replicas_have([each.acknowledged for each in self._counted])
+
+    def settle(self) -> None:
+        """Count the members anew, and promise what can be kept."""
+        self._counted = self._members.count(self._feeds)
+        in_sync = len(self.in_sync())
+        positions = self._store.positions
+        if not self._is_sync:
+            positions.available_replicas = in_sync
+            return
+        wanted = max(1, self._config.in_sync_replicas)
+        refusal: Put | None = None
+        if self._config.enable_slave_acting_master:
+            available = min(self._members.alive, 1 + in_sync)
+            if self._config.enable_auto_in_sync_replicas:
+                wanted = max(min(wanted, available), self._config.min_in_sync_replicas)
+            if wanted > available:
+                refusal = NOT_ENOUGH
+        positions.available_replicas = in_sync
+        self._store.refuse(refusal)
+        self._promise(replicated(wanted - 1))
+        positions.replicas_have([each.acknowledged for each in self._counted])
+
+    def _promise(self, more: Promise) -> None:
+        promise = (FLUSHED if self._store.config.is_sync_flush else APPENDED) | more
+        positions = self._store.positions
+        if positions.promised != promise:
+            positions.promised = promise
+
+    def in_sync(self) -> list[Feed]:
+        """The members that are not too far behind."""
+        return [feed for feed in self._counted if feed.lag < self._config.ha_max_gap_not_in_sync]
+
+    @property
+    def all(self) -> list[Feed]:
+        return list(self._feeds)

@@ -1,0 +1,189 @@
+"""The commit log as the copy of another broker's: its bytes come as they are, cut anywhere, and are dispatched here.
+
+In: bytes at the offset they have on the other broker, received straight into the mapped file (`place`, `received`).
+Out: the same log, byte for byte, and the queue and index entries of every record that is whole.
+
+Whatever does not fit raises `CopyRefused` and leaves the copy as it was: a gap, an offset that is not the next one, a
+file size that is not the other broker's, bytes that are no record. `cut` drops what is behind the last whole record.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from arrowmq.store.errors import StoreError
+from arrowmq.store.log.walk import (
+    BLANK,
+    CHECK_BODY_CRC,
+    CHECK_RECORD_CRC,
+    END_OF_BUFFER,
+    IS_COMPLETE,
+    REASONS,
+    TORN,
+    walk,
+)
+from arrowmq.store.positions import Appended
+
+if TYPE_CHECKING:
+    from arrowmq.store.append._tail_plain import IndexTail, LogTail, QueueTail
+    from arrowmq.store.message_store import MessageStore
+
+_SIZE_AND_MAGIC = struct.Struct(">II")
+_LARGEST_RECORD_OVERHEAD = 65_536  # how much a record may exceed maxMessageSize by: topic, properties, fields
+
+
+class CopyRefused(StoreError):
+    """What was received does not continue this log."""
+
+
+class CopySink:
+    """Takes what a walk over new bytes reads to the queues and the index, and wakes who waits for it."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.log: LogTail = store.commit_log.tail
+        self.index: IndexTail = store.index.tail
+        self.entries_restored = 0
+        self._store = store
+        self._queues = store.consume_queues
+
+    @property
+    def notifies_every(self) -> bool:
+        return len(self._store.listeners_of_every) > 0
+
+    def queue(self, topic: bytes, queue_id: int) -> QueueTail | None:
+        """Not kept between walks: the queues of a topic that was deleted are others than those it had before."""
+        name = topic.decode("utf-8", "replace")
+        queue = self._queues.find(name, queue_id)
+        if queue is None:
+            if queue_id < 0 or "/" in name or name in (".", ".."):
+                return None
+            queue = self._queues.get(name, queue_id)
+        return queue.tail
+
+    def restore_entry(self, tail: QueueTail, queue_offset: int, physical: int, size: int, code: int) -> bool:
+        queue = self._queues.get(tail.topic, tail.queue_id)
+        before = tail.next_offset
+        if not queue.restore(self.log, queue_offset, physical, size, code):
+            # The copy begins amid the other broker's log: what this queue had before is not in it.
+            queue.fill_up_to(queue_offset)
+            queue.restore(self.log, queue_offset, physical, size, code)
+        if tail.next_offset != before:
+            self.entries_restored += 1
+        return True
+
+    def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
+        self._store.index.restore(topic, words, physical, store_timestamp)
+
+    def arrived(self, tail: QueueTail, store_timestamp: int, properties: bytes) -> None:
+        self._store.notify_copied(tail, store_timestamp, properties)
+
+
+class CopiedLog:
+    def __init__(self, store: MessageStore, *, checks_crc: bool = True) -> None:
+        self._store = store
+        self._log = store.commit_log
+        self._sink = CopySink(store)
+        self._checks = IS_COMPLETE
+        if checks_crc:
+            self._checks |= CHECK_BODY_CRC
+            if store.config.enabled_append_prop_crc or store.config.force_verify_prop_crc:
+                self._checks |= CHECK_RECORD_CRC
+        self._largest = store.config.max_message_size + _LARGEST_RECORD_OVERHEAD
+        self.dispatched = int(store.appended)  # the end of the last whole record
+
+    @property
+    def end(self) -> Appended:
+        """Where the next byte belongs; also that of a record that is not whole yet."""
+        return self._store.appended
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no record and no part of one, though perhaps a file for the first."""
+        segments = self._log.segments
+        return not segments or (len(segments) == 1 and self.end == segments[0].start)
+
+    def begin_at(self, offset: int) -> None:
+        """Let an empty copy begin at the start of one of the other broker's files."""
+        if not self.is_empty:
+            raise CopyRefused(f"this log ends at {self.end} and cannot begin again at {offset}")
+        if offset < 0 or offset % self._log.file_bytes:
+            raise CopyRefused(
+                f"a copy begins at the start of a file, and {offset} is none with mappedFileSizeCommitLog="
+                f"{self._log.file_bytes}: set the size that the other broker has"
+            )
+        self._log.begin_at(offset)
+        self._store.positions.cut(offset)
+        self.dispatched = offset
+
+    def place(self, offset: int, size: int) -> memoryview:
+        """Where to receive so many bytes that have this offset; `received` says how many came."""
+        log, tail = self._log, self._log.tail
+        if self.is_empty and (not log.segments or offset != self.end):
+            self.begin_at(offset)
+        if offset != self.end:
+            raise CopyRefused(f"the bytes received begin at {offset}, and this log ends at {self.end}")
+        if tail.view is None or tail.position == tail.size:
+            self.dispatch()
+            if self.dispatched != self.end:
+                raise CopyRefused(f"the record at {self.dispatched} does not end in its file")
+            log.roll()
+        position = tail.position
+        if position + size > tail.size:
+            raise CopyRefused(
+                f"{size} bytes at {offset} cross the end of a file at {tail.start + tail.size}: set "
+                "mappedFileSizeCommitLog to what the other broker has"
+            )
+        if position + size > tail.prefaulted and tail.prefault is not None:
+            tail.prefault(position + size)
+        assert tail.view is not None
+        return tail.view[position : position + size]
+
+    def received(self, count: int) -> None:
+        """So many bytes came to their place; records that are whole by now are dispatched with `dispatch`."""
+        self._log.tail.position += count
+
+    def dispatch(self) -> None:
+        """Give what is whole to queues and index, wake readers. Raises `CopyRefused` at bytes that are no record."""
+        tail = self._log.tail
+        if tail.view is None:
+            return
+        walked = walk(tail.view, self.dispatched - tail.start, tail.position, tail.start, self._checks, self._sink)
+        self.dispatched = tail.start + walked.position
+        tail.last_store_timestamp = max(tail.last_store_timestamp, walked.last_store_timestamp)
+        if walked.verdict == BLANK:
+            self._pass_blank(walked.position)
+        elif walked.verdict == TORN:
+            self._check_torn(walked.position)
+        elif walked.verdict != END_OF_BUFFER:
+            raise CopyRefused(f"the bytes received at {self.dispatched}: {REASONS[walked.verdict]}")
+        self._store.copied()
+
+    def _pass_blank(self, position: int) -> None:
+        tail = self._log.tail
+        assert tail.view is not None
+        size = _SIZE_AND_MAGIC.unpack_from(tail.view, position)[0]
+        if position + size != tail.size:
+            raise CopyRefused(
+                f"the other broker's file ends at {tail.start + position + size}, this one's at "
+                f"{tail.start + tail.size}: set mappedFileSizeCommitLog to what it has"
+            )
+        if tail.position == tail.size:
+            self.dispatched = tail.start + tail.size
+
+    def _check_torn(self, position: int) -> None:
+        """Whether the rest of the record can still come."""
+        tail = self._log.tail
+        if tail.view is None or tail.position - position < _SIZE_AND_MAGIC.size:
+            return
+        size = _SIZE_AND_MAGIC.unpack_from(tail.view, position)[0]
+        if not 91 <= size <= min(self._largest, tail.size - position):
+            raise CopyRefused(f"the bytes received at {self.dispatched} say they are a record of {size} bytes")
+
+    def cut(self) -> int:
+        """Drop what is behind the last whole record; how many bytes that were."""
+        dropped = int(self.end) - self.dispatched
+        if dropped > 0:
+            self._log.end_at(self.dispatched)
+            self._store.positions.cut(self.dispatched)
+        return dropped

@@ -1,0 +1,111 @@
+"""A master and its slave: the same log, byte for byte, and what is made from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pairs import Cluster, caught_up, follower_of, log_bytes, store_of
+
+import arrowmq
+from arrowmq.store import MessageStore
+
+
+def queues_of(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
+    return {
+        (topic, queue_id): [
+            (entry.physical_offset, entry.size, entry.tags_code)
+            for entry in store.entries(topic, queue_id, 0, store.max_offset(topic, queue_id))
+        ]
+        for topic, queue_ids in store.queues().items()
+        for queue_id in queue_ids
+    }
+
+
+async def send(cluster: Cluster, count: int, topic: str = "orders", size: int = 1000) -> None:
+    async with arrowmq.Producer(cluster.namesrv.namesrv_address) as producer:
+        for number in range(count):
+            await producer.send(topic, f"{number}".encode() * size, tag="t", keys=[f"k{number}"])
+
+
+async def test_a_slave_has_its_masters_log_queues_and_index(tmp_path: Path) -> None:
+    """Several files long, with a slave that is there from the beginning."""
+    async with Cluster(tmp_path) as cluster:
+        master, slave = await cluster.master(), await cluster.slave()
+        await send(cluster, 500)
+        await caught_up(master, slave)
+        ours, theirs = store_of(master), store_of(slave)
+        assert ours.appended > 3 * ours.commit_log.file_bytes
+        assert queues_of(ours) == queues_of(theirs)
+        now = 1 << 60
+        assert [bytes(each) for each in ours.query("orders", "k17", 8, 0, now)] == [
+            bytes(each) for each in theirs.query("orders", "k17", 8, 0, now)
+        ]
+        end = int(ours.appended)
+        assert log_bytes(tmp_path / "master", 0, end) == log_bytes(tmp_path / "slave1", 0, end)
+
+
+async def test_a_slave_that_joins_late_gets_everything_from_the_first_byte_on(tmp_path: Path) -> None:
+    """Apache's master sends one that has nothing its last file only; ours asks for all that is there."""
+    async with Cluster(tmp_path) as cluster:
+        master = await cluster.master()
+        await send(cluster, 500)
+        slave = await cluster.slave()
+        await caught_up(master, slave)
+        assert store_of(slave).min_physical_offset == 0
+        assert queues_of(store_of(master)) == queues_of(store_of(slave))
+        end = int(store_of(master).appended)
+        assert log_bytes(tmp_path / "master", 0, end) == log_bytes(tmp_path / "slave1", 0, end)
+
+
+async def test_a_slave_may_begin_with_the_last_file_as_apaches_does(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        master = await cluster.master()
+        await send(cluster, 500)
+        slave = await cluster.slave({"haCopyWholeLog": "false"})
+        await caught_up(master, slave)
+        begin = store_of(slave).min_physical_offset
+        assert begin == store_of(master).commit_log.segments[-1].start > 0
+        end = int(store_of(master).appended)
+        assert log_bytes(tmp_path / "master", begin, end) == log_bytes(tmp_path / "slave1", begin, end)
+        for queue_id in store_of(master).queues()["orders"]:
+            highest = store_of(master).max_offset("orders", queue_id)
+            assert store_of(slave).max_offset("orders", queue_id) == highest
+            lowest = store_of(slave).min_offset("orders", queue_id)
+            assert 0 < lowest <= highest
+
+
+async def test_both_sides_go_on_after_a_restart(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        master, slave = await cluster.master(), await cluster.slave()
+        await send(cluster, 100)
+        await caught_up(master, slave)
+        await cluster.stop(slave)
+        await send(cluster, 100)
+        slave = await cluster.slave()
+        await caught_up(master, slave)
+        await cluster.stop(master)
+        master = await cluster.master()
+        await send(cluster, 100)
+        await caught_up(master, slave)
+        assert queues_of(store_of(master)) == queues_of(store_of(slave))
+
+
+async def test_a_master_made_anew_is_not_followed(tmp_path: Path) -> None:
+    """What the slave has is another history: it says so, and keeps its own."""
+    async with Cluster(tmp_path) as cluster:
+        master, slave = await cluster.master(), await cluster.slave()
+        await send(cluster, 50)
+        await caught_up(master, slave)
+        end = store_of(slave).appended
+        await cluster.stop(master)
+        master = await cluster.start("another", {"brokerRole": "ASYNC_MASTER"})
+        await send(cluster, 10)
+        follower = follower_of(slave)
+        from waiting import until
+
+        await until(lambda: follower.state == "refused")
+        assert "ends at" in follower.reason
+        assert "start this broker as the master" in follower.reason
+        await send(cluster, 200)  # now the other log is the longer one
+        await until(lambda: "another record" in follower.reason)
+        assert store_of(slave).appended == end
