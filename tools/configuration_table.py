@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from arrowmq.auth.settings import KEYS as AUTH_KEYS
 from arrowmq.broker.settings import config as broker_config
 from arrowmq.config import camel_case
 from arrowmq.controller.config import ControllerConfig
@@ -92,7 +93,9 @@ def judge(key: str, apache_default: str, fields: dict[str, Any], is_read: set[st
     table = {id(NAMESRV): NAMESRV_SETTINGS, id(CONTROLLER): CONTROLLER_SETTINGS}.get(id(fields), BROKER_SETTINGS)
     refused = said(table, key)
     field = fields.get(key)
-    acts = key in READ_BY_THE_COMMAND or (field is not None and key not in SHOWN_ONLY and field.name in is_read)
+    acts = key in READ_BY_THE_COMMAND | AUTH_KEYS or (
+        field is not None and key not in SHOWN_ONLY and field.name in is_read
+    )
     if refused:
         return Setting(key, apache_default, ACTS if acts else REFUSED, f"refused: {refused}" if acts else refused)
     if not acts:

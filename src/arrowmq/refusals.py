@@ -58,7 +58,10 @@ def above(limit: int) -> Values:
 
 # --- settings of a broker -------------------------------------------------------------------------------------------
 
-_NO_AUTH = "this broker checks neither users nor permissions: keep it in a network where everybody may use it"
+_NO_ACL_1 = (
+    "Apache 5 does not check the accounts of plain_acl.yml either: set authenticationEnabled and authorizationEnabled, "
+    "and take them over with migrateAuthFromV1Enabled=true or `arrowmq acl import`"
+)
 _NO_ROCKSDB = "this broker keeps everything in files, not in RocksDB: set it to false"
 _NO_LMQ = "this broker puts a message into one queue, not into several: send to each topic, and set it to false"
 _NO_LOOKUP = "this broker does not look up its NameServers: name each of them in namesrvAddr, and set it to false"
@@ -66,10 +69,7 @@ _NO_STOP = "timer messages are always taken and delivered here: set it to false"
 
 BROKER_SETTINGS: tuple[Refusal, ...] = (
     # Users and permissions
-    Refusal("aclEnable", TRUE, _NO_AUTH),
-    Refusal("authenticationEnabled", TRUE, _NO_AUTH),
-    Refusal("authorizationEnabled", TRUE, _NO_AUTH),
-    Refusal("migrateAuthFromV1Enabled", TRUE, _NO_AUTH),
+    Refusal("aclEnable", TRUE, _NO_ACL_1),
     # Replicas
     Refusal(
         "brokerRole",
@@ -210,7 +210,6 @@ REQUEST_MODES: tuple[Refusal, ...] = (Refusal("mode", only("POP"), "this broker 
 _POP = range(RequestCode.POP_MESSAGE, RequestCode.POP_ROLLBACK + 1)
 _LITE = range(RequestCode.POP_LITE_MESSAGE, RequestCode.TRIGGER_LITE_DISPATCH + 1)
 _CONTROLLER = range(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST + 1)
-_AUTH = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 _COLD_DATA = range(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO + 1)
 _REPLICAS = (
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
@@ -264,7 +263,6 @@ BROKER_REQUESTS: tuple[tuple[Iterable[int], str], ...] = (
     (_CONTROLLER, "a controller answers it, and none is here"),
     (_REPLICAS, "it has no replicas"),
     (_REPLICAS_OF_A_CONTROLLER, "it obeys no controller"),
-    (_AUTH, "it has no users and no permissions, everybody may use it"),
     (_COLD_DATA, "it does not hold back who reads old messages"),
     ((RequestCode.SET_COMMITLOG_READ_MODE,), "it leaves reading ahead to the operating system"),
     ((RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,), "it has no static topics, create an ordinary one (updateTopic)"),

@@ -202,7 +202,7 @@ async def test_a_half_message_is_asked_about_and_ended(broker: Broker, client: L
         commit_or_rollback=TRANSACTION_COMMIT,
         from_transaction_check=True,
     )
-    ended = services.transactions.end_transaction(end)
+    ended = await client.ask(services.transactions.end_transaction, end)
     assert isinstance(ended, Answer)
     assert (ended.code, ended.remark) == (ResponseCode.SUCCESS, None)
     (record,) = records_in(await client.ask(services.pull.pull, pull_of(0)))

@@ -86,7 +86,6 @@ async def test_no_such_setting_is_taken_over_at_run_time_nor_what_came_with_it(n
         ("metricsExporterType", "OTLP_GRPC"),
         ("metricsExporterType", "otlp_http"),
         ("defaultMessageRequestMode", "POP"),
-        ("authenticationEnabled", "true"),
         ("messageStorePlugIn", "org.example.Plugin"),
         ("storeType", "defaultRocksDB"),
     ],

@@ -55,13 +55,21 @@ class Access:
             return None
         try:
             user = self._authenticated(command)
-            if self.settings.is_authorizing and command.code not in self.settings.unauthorized_codes:
-                self._authorize(user, command, source)
         except Denied as no:
-            who = no.who or command.ext.get(ACCESS_KEY, "")
-            self.audit.denied(command.code, who, source, no.resource, no.text)
+            self.audit.denied(command.code, no.who or command.ext.get(ACCESS_KEY, ""), source, "", no.text)
             raise
+        self.check_rights(user, command, source)
         return user
+
+    def check_rights(self, user: User | None, command: Command, source: str) -> None:
+        """The second half of `check`, for a user who was told apart in another way."""
+        if not self.settings.is_authorizing or command.code in self.settings.unauthorized_codes:
+            return
+        try:
+            self._authorize(user, command, source)
+        except Denied as no:
+            self.audit.denied(command.code, no.who, source, no.resource, no.text)
+            raise
 
     # Who it is
 

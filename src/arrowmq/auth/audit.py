@@ -43,6 +43,18 @@ class Audit:
             clean(why),
         )
 
+    def asked(self, code: int, who: str, source: str, resource: str) -> None:
+        """An administrator's request was let through to its handler."""
+        log.info(
+            "asked server=%s user=%s from=%s request=%s(%d) resource=%s",
+            self.server,
+            clean(who) or "-",
+            clean(source),
+            request_name(code),
+            code,
+            clean(resource) or "-",
+        )
+
     def changed(self, what: str, who: str, source: str) -> None:
         """An administrator changed something; `what` holds no secret."""
         log.info(

@@ -440,3 +440,45 @@ def needs_of(command: Command, cluster: str) -> list[Need] | None:
     if row is None:
         return None
     return list(dict.fromkeys(need for part in row for need in part(command, cluster)))
+
+
+CHANGES: frozenset[int] = frozenset(
+    {
+        Code.UPDATE_AND_CREATE_TOPIC,
+        Code.UPDATE_AND_CREATE_TOPIC_LIST,
+        Code.UPDATE_AND_CREATE_STATIC_TOPIC,
+        Code.DELETE_TOPIC_IN_BROKER,
+        Code.RESUME_CHECK_HALF_MESSAGE,
+        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        Code.DELETE_SUBSCRIPTIONGROUP,
+        Code.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        Code.SET_MESSAGE_REQUEST_MODE,
+        Code.INVOKE_BROKER_TO_RESET_OFFSET,
+        Code.CLONE_GROUP_OFFSET,
+        Code.UPDATE_BROKER_CONFIG,
+        Code.CLEAN_EXPIRED_CONSUMEQUEUE,
+        Code.CLEAN_UNUSED_TOPIC,
+        Code.DELETE_EXPIRED_COMMITLOG,
+        Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        Code.SET_COMMITLOG_READ_MODE,
+        Code.SWITCH_TIMER_ENGINE,
+        Code.POP_ROLLBACK,
+        Code.RESET_MASTER_FLUSH_OFFSET,
+        Code.PUT_KV_CONFIG,
+        Code.DELETE_KV_CONFIG,
+        Code.WIPE_WRITE_PERM_OF_BROKER,
+        Code.ADD_WRITE_PERM_OF_BROKER,
+        Code.DELETE_TOPIC_IN_NAMESRV,
+        Code.UPDATE_NAMESRV_CONFIG,
+        Code.CONTROLLER_ELECT_MASTER,
+        Code.UPDATE_CONTROLLER_CONFIG,
+        Code.CLEAN_BROKER_DATA,
+        Code.ADD_BROKER,
+        Code.REMOVE_BROKER,
+        *range(Code.AUTH_CREATE_USER, Code.AUTH_DELETE_USER + 1),
+        *range(Code.AUTH_CREATE_ACL, Code.AUTH_DELETE_ACL + 1),
+    }
+)
+"""What administrators change: each such request leaves an audit line."""

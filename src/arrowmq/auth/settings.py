@@ -51,6 +51,22 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+KEYS = frozenset(
+    {
+        "authenticationEnabled",
+        "authorizationEnabled",
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "authenticationWhitelist",
+        "authorizationWhitelist",
+        "migrateAuthFromV1Enabled",
+        "aclFile",
+        "trustedProxies",
+        *PROVIDERS,
+    }
+)
+"""What `read_settings` reads. A server is started with them; none changes at run time."""
+
 
 @dataclass(frozen=True, slots=True)
 class InnerCredentials:

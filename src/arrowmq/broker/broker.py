@@ -18,6 +18,7 @@ from typing import Protocol
 
 from arrowmq import refusals
 from arrowmq.broker import names
+from arrowmq.broker.access.guard import Guard
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
 from arrowmq.broker.clients.table import SWEEP_S, Clients
@@ -113,7 +114,10 @@ class Broker:
         self.permit = Permit(self.hooks, self.path, self.store.listeners_of_every)
         self.on_config_change.append(self.permit.changed)
         self.runtime_reports.append(self.permit.report)
-        self.remoting = RemotingClient(clock)
+        self.guard = Guard(config, self.root / "config", clock, disk)
+        self.guard.watch(self.hooks)
+        self.guard.access.on_change.append(self.longpoll.wake_all)  # who may no longer read must not wait on
+        self.remoting = RemotingClient(clock, sign=self.guard.sign)
         self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
         self.role = BrokerRole(self)
         self.services = build_services(self)
@@ -183,6 +187,7 @@ class Broker:
         recovered = self.recovered = self.store.open()
         for table in (self.topics, self.groups, self.offsets):
             table.load()
+        self.guard.load()
         self.services.load()
         self.topics.adopt(self.store.queues())
         self.store.add_listener(self.longpoll.arrived)

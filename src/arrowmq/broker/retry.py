@@ -13,7 +13,9 @@ import random
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
+from arrowmq.auth.resources import Action
 from arrowmq.broker import names
+from arrowmq.broker.access.guard import Guard
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.apache_remarks import with_faq
 from arrowmq.broker.groups.queue_locks import QueueLocks
@@ -55,6 +57,7 @@ class RetryService:
     locks: QueueLocks
     path: MessagePath
     stats: BrokerStats
+    guard: Guard
 
     def __post_init__(self) -> None:
         self.path.rules.add(self.rule, Touches(topics=(f"{names.RETRY_PREFIX}*",)))
@@ -81,6 +84,9 @@ class RetryService:
                 f"the topic[{retry_topic.topic_name}] sending message is forbidden: its perm is {retry_topic.perm}",
             )
         failed = self._look_up(request.offset)
+        is_own = names.is_retry_or_dlq(failed.topic) and group_of_retry_topic(failed.topic) == request.group
+        if not is_own:  # else any message could be had by its place in the log
+            self.guard.require_topic(call, failed.topic, Action.SUB)
         maximum = settings.retry_max_times
         if call.command.version >= VERSION_WITH_MAXIMUM and request.max_reconsume_times is not None:
             maximum = request.max_reconsume_times

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from arrowmq.broker.access.admin import UserAdmin
 from arrowmq.broker.clients.admin import ClientAdmin
 from arrowmq.broker.clients.heartbeat import HeartbeatService
 from arrowmq.broker.delayed.delay_levels import DelayLevels
@@ -97,6 +98,7 @@ class Services:
     client_admin: ClientAdmin
     progress_admin: ProgressAdmin
     broker_admin: BrokerAdmin
+    user_admin: UserAdmin
 
     def __iter__(self) -> Iterator[object]:
         return (getattr(self, field.name) for field in fields(self))
@@ -150,6 +152,7 @@ def build_services(broker: Broker) -> Services:
             broker.locks,
             broker.path,
             broker.stats,
+            broker.guard,
         ),
         transactions=TransactionService(
             broker.config,
@@ -161,6 +164,7 @@ def build_services(broker: Broker) -> Services:
             broker.stats,
             broker.clock,
             was_clean,
+            broker.guard,
         ),
         transaction_checks=TransactionChecks(
             broker.config,
@@ -225,11 +229,12 @@ def build_services(broker: Broker) -> Services:
             broker.config, broker.topics, broker.groups, broker.clients, broker.clock, broker.registration.settled
         ),
         locks=LockService(broker.locks),
-        query=QueryService(broker.config, broker.store),
+        query=QueryService(broker.config, broker.store, broker.guard),
         assignment=AssignmentService(broker),
         topic_admin=TopicAdmin(broker),
         group_admin=GroupAdmin(broker),
         client_admin=ClientAdmin(broker),
         progress_admin=ProgressAdmin(broker),
         broker_admin=BrokerAdmin(broker),
+        user_admin=UserAdmin(broker.guard),
     )

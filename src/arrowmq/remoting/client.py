@@ -31,11 +31,13 @@ class RemotingClient:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         limits: Limits | None = None,
         idle_timeout_s: float | None = None,
+        sign: Callable[[Command], object] | None = None,
     ) -> None:
         limits = limits or Limits()
         if idle_timeout_s is not None:
             limits = replace(limits, idle_timeout_s=idle_timeout_s)
         self._tls = tls
+        self._sign = sign  # puts the fields of a signature into a request
         self._connect_timeout_s = connect_timeout_s
         self._callbacks = HandlerTable()
         self._endpoint = Endpoint(self._callbacks, clock or SystemClock(), limits)
@@ -74,6 +76,8 @@ class RemotingClient:
             timeout_s -= self._endpoint.clock.monotonic() - started
             if timeout_s <= 0:
                 raise RequestTimeout(address, f"{address} accepted the connection too late to ask it in time")
+        if self._sign is not None:
+            self._sign(command)
         return await connection.request(command, timeout_s)
 
     async def invoke_oneway(self, address: str, command: Command, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
@@ -82,6 +86,8 @@ class RemotingClient:
         Waits only where much is on its way that the peer has not taken yet.
         """
         connection = await self.connect(address, timeout_s)
+        if self._sign is not None:
+            self._sign(command)
         connection.send_oneway(command)
         await connection.drain()
 

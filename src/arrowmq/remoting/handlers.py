@@ -100,11 +100,12 @@ class Call:
     `DirectCall` hands it to whoever asked from inside this process.
     """
 
-    __slots__ = ("_is_held", "began", "command", "connection", "is_answered", "times", "was_suspended")
+    __slots__ = ("_is_held", "began", "command", "connection", "is_answered", "times", "user", "was_suspended")
 
     def __init__(self, command: Command, connection: Channel) -> None:
         self.command = command
         self.connection = connection
+        self.user: Any = None  # who asks, where the server's hooks have found that out
         self.is_answered = False
         self.began = time.perf_counter()
         self.times: AnswerTimes | None = None  # of the table that serves this call, if it keeps them

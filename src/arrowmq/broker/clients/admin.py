@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from arrowmq.auth.resources import Action
 from arrowmq.broker.clients.table import ClientChannel, language_name
 from arrowmq.remoting.errors import RemotingError, RequestTimeout
-from arrowmq.remoting.handlers import Answer, Refused, handles
+from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import (
     Connection,
@@ -111,7 +112,7 @@ class ClientAdmin:
         return await self._hand_on(channel, request.consumer_group, command)
 
     @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY)
-    async def consume_directly(self, request: ConsumeMessageDirectly) -> Answer:
+    async def consume_directly(self, request: ConsumeMessageDirectly, call: Call) -> Answer:
         """A message, named by its offset message id, is consumed once more by one client, which tells how it went."""
         try:
             place = parse_offset_message_id(request.msg_id or "").physical_offset
@@ -121,6 +122,7 @@ class ClientAdmin:
         data = self.broker.store.record_bytes_at(place)
         if record is None or data is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {place}")
+        self.broker.guard.require_topic(call, record.topic, Action.SUB)
         channel = self._member(request.consumer_group, request.client_id or "")
         topic = self.broker.topics.get(record.topic)
         group = self.broker.groups.get(request.consumer_group)

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from arrowmq import refusals
+from arrowmq.auth.settings import without_secrets
 from arrowmq.broker import names
 from arrowmq.broker.data_versions import next_version
 from arrowmq.broker.runtime.info import runtime_table
@@ -75,7 +76,7 @@ class BrokerAdmin:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"nothing was changed: {fault}") from fault
         self.version = next_version(self.version, self.broker.clock.now_ms())
         self.broker.config_changed(wanted)
-        changed = " ".join(f"{key}={value}" for key, value in sorted(wanted.items()))
+        changed = " ".join(f"{key}={value}" for key, value in sorted(without_secrets(wanted).items()))
         log.info("settings changed %s by=%s", changed, call.connection.peer_text)
         if ignored := sorted(set(self.config.ignored(_STORE_KEYS)) & set(wanted)):
             log.warning("settings without effect here: %s", ", ".join(ignored))
@@ -89,7 +90,7 @@ class BrokerAdmin:
 
     @handles(RequestCode.GET_BROKER_CONFIG)
     def get_config(self) -> Answer:
-        text = format_properties(self.broker.properties())
+        text = format_properties(without_secrets(self.broker.properties()))
         return Answer(header={"version": fastjson.dumps(self.version).decode()}, body=text.encode())
 
     # What it is doing

@@ -141,6 +141,24 @@ class BrokerConfig:
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: int = 5557
 
+    # Users and rights (`arrowmq.auth.settings` checks them); Apache's own provider names are accepted
+    authentication_enabled: bool = False
+    authorization_enabled: bool = False
+    init_authentication_user: str = ""
+    inner_client_authentication_credentials: str = ""
+    authentication_whitelist: str = ""
+    authorization_whitelist: str = ""
+    authentication_provider: str = ""
+    authentication_metadata_provider: str = ""
+    authentication_strategy: str = ""
+    authorization_provider: str = ""
+    authorization_metadata_provider: str = ""
+    authorization_strategy: str = ""
+    migrate_auth_from_v1_enabled: bool = False
+    # ArrowMQ's own: where plain_acl.yml lies, and whose PROXY header tells rules about sources the client's address
+    acl_file: str = ""
+    trusted_proxies: str = "*"
+
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200
     send_thread_pool_queue_capacity: int = 10_000

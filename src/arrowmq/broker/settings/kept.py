@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from arrowmq.auth.settings import KEYS as AUTH_KEYS
+from arrowmq.auth.settings import without_secrets
 from arrowmq.config import format_properties, read_properties
 from arrowmq.store.disk import Disk
 
@@ -27,6 +29,7 @@ FIXED_KEYS = frozenset(
         "listenPort",
         "storePathCommitLog",
         "storePathRootDir",
+        *AUTH_KEYS,
     }
 )
 
@@ -57,7 +60,7 @@ class KeptSettings:
     def load(self) -> dict[str, str]:
         if self.path.exists():
             self.values = read_properties(self.path)
-            log.info("settings changed at run time are in force, from %s: %s", self.path, self.values)
+            log.info("settings changed at run time are in force, from %s: %s", self.path, without_secrets(self.values))
         return self.values
 
     def keep(self, changed: dict[str, str]) -> None:

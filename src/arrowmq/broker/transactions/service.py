@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from arrowmq.auth.resources import Action
+from arrowmq.broker.access.guard import Guard
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.delayed.delivery import STORED, make_known
 from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SLAVE
@@ -21,7 +23,7 @@ from arrowmq.broker.topics.table import Topics
 from arrowmq.broker.transactions.counts import TransactionCounts
 from arrowmq.broker.transactions.log import HALF_QUEUE, End, NotStored, TransactionLog, transaction_id
 from arrowmq.clock import Clock
-from arrowmq.remoting.handlers import Answer, Refused, handles
+from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.touches import Touches
@@ -72,6 +74,7 @@ class TransactionService:
         stats: BrokerStats,
         clock: Clock,
         was_clean: Callable[[], bool],
+        guard: Guard,
     ) -> None:
         self.config = config
         self.address = address
@@ -82,6 +85,7 @@ class TransactionService:
         self.stats = stats
         self.clock = clock
         self.was_clean = was_clean
+        self.guard = guard
         self.counts = TransactionCounts(transactions)
         self.repeated = 0
         path.rules.add(self.rule, Touches(properties=(keys.TRAN_MSG,)))
@@ -117,13 +121,14 @@ class TransactionService:
     # The end
 
     @handles(RequestCode.END_TRANSACTION)
-    def end_transaction(self, request: EndTransaction) -> Answer | Awaitable[Answer]:
+    def end_transaction(self, request: EndTransaction, call: Call) -> Answer | Awaitable[Answer]:
         if self.config.broker_role == SLAVE:
             raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions: ask its master")
         wanted = ENDS.get(request.commit_or_rollback)
         if wanted is None:
             return Answer(remark="the transaction stays open; the broker asks about it again")
         half = self._half_of(request)
+        self.guard.require_topic(call, half.properties.get(keys.REAL_TOPIC, half.topic), Action.PUB)
         is_check = bool(request.from_transaction_check)
         if not is_check:
             self._check_immunity(half)
@@ -243,7 +248,7 @@ class TransactionService:
     # A second chance
 
     @handles(RequestCode.RESUME_CHECK_HALF_MESSAGE)
-    def resume_check(self, request: ResumeCheckHalfMessage) -> None:
+    def resume_check(self, request: ResumeCheckHalfMessage, call: Call) -> None:
         """An administrator revives a parked half message: its producers are asked about it again."""
         try:
             _, _, physical_offset = parse_offset_message_id(request.msg_id)
@@ -254,6 +259,7 @@ class TransactionService:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"{request.msg_id} is no half message that waits in {CHECK_MAX_TIME_TOPIC}"
             )
+        self.guard.require_topic(call, parked.properties.get(keys.REAL_TOPIC, parked.topic), Action.UPDATE)
         decided = self.transactions.decision_on(parked)
         if decided is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the transaction was ended meanwhile, by {decided.value}")
