@@ -38,6 +38,14 @@ ARGUMENTS = {
     "broker config show": ["broker-a"],
     "broker config set": ["broker-a", "a=b"],
     "completion": ["bash"],
+    "user create": ["billing"],
+    "user update": ["billing", "--disable"],
+    "user delete": ["billing", "--yes"],
+    "acl allow": ["billing", "Pub", "Topic:orders"],
+    "acl deny": ["billing", "Pub", "Topic:orders"],
+    "acl delete": ["billing", "--yes"],
+    "acl test": ["billing", "Pub", "Topic:orders"],
+    "acl import": [str(Path(__file__).with_name("plain_acl.yml"))],
 }
 # Verbs that run servers, work on files or start Spark: each with arguments that are wrong, the exit code for them, and
 # a word of what is then said. What they do when all is well is tested with their own subjects.
@@ -81,11 +89,13 @@ VERBS = {verb: found for verb, found in ALL.items() if verb not in LOCAL}
 
 def test_the_verbs_of_the_command_are_these() -> None:
     assert [
-        "broker config set", "broker config show", "bench", "client list", "cluster show", "completion",
+        "broker config set", "broker config show", "acl allow", "acl delete", "acl deny", "acl import", "acl list",
+        "acl test", "bench", "client list", "cluster show", "completion",
         "dead-letters list", "dead-letters resend", "dead-letters show", "doctor", "group create", "group delete",
         "group list", "group show", "message explain", "message find", "message resend", "message send",
         "message show", "message tail", "offset reset", "offset show", "topic create", "topic delete", "topic list",
         "topic routes", "topic show", "topic update",
+        "user create", "user delete", "user list", "user update",
     ] == sorted(VERBS, key=lambda verb: (not verb.startswith("broker"), verb))  # fmt: skip
     assert set(LOCAL) == set(ALL) - set(VERBS), "a verb that is gone"
 

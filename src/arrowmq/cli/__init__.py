@@ -28,6 +28,8 @@ COMMANDS = {
     "dead-letters": ("arrowmq.cli.messages.dead_letters:dead_letters_group", "List, show and resend dead letters."),
     "cluster": ("arrowmq.cli.cluster:cluster_group", "Brokers of a cluster and how they are."),
     "client": ("arrowmq.cli.client:client_group", "Who is connected, with which subscription."),
+    "user": ("arrowmq.cli.access.user:user_group", "Create, change, list and delete users."),
+    "acl": ("arrowmq.cli.access.acl:acl_group", "Give, take, list and test rights of users."),
     "store": ("arrowmq.cli.store:store_group", "Check, dump, measure and rebuild a store directory."),
     "pipeline": ("arrowmq.cli.pipeline.command:pipeline_group", "Run Spark pipelines over topics."),
     "bench": ("arrowmq.cli.bench:bench", "Measure a running server."),

@@ -5,15 +5,8 @@ The signature covers the values of all header fields, sorted by name, and the bo
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-
+from arrowmq.auth.signature import sign
 from arrowmq.wire.frames import Command
-
-ACCESS_KEY = "AccessKey"
-SECURITY_TOKEN = "SecurityToken"
-SIGNATURE = "Signature"
 
 
 class Credentials:
@@ -25,10 +18,4 @@ class Credentials:
         self._security_token = security_token
 
     def sign(self, request: Command) -> None:
-        ext = request.ext
-        ext.pop(SIGNATURE, None)
-        ext[ACCESS_KEY] = self._access_key
-        if self._security_token:
-            ext[SECURITY_TOKEN] = self._security_token
-        signed = "".join(ext[name] for name in sorted(ext)).encode() + bytes(request.body)
-        ext[SIGNATURE] = base64.b64encode(hmac.new(self._secret, signed, hashlib.sha1).digest()).decode()
+        sign(request.ext, request.body, self._access_key, self._secret, self._security_token)

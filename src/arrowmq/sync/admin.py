@@ -56,6 +56,19 @@ class Admin(Facade[client.Admin]):
     resend_dead_letter = blocking(client.Admin.resend_dead_letter)
     read = iterating(client.Admin.read)
 
+    # -- users and rights
+
+    create_user = blocking(client.Admin.create_user)
+    update_user = blocking(client.Admin.update_user)
+    delete_user = blocking(client.Admin.delete_user)
+    user = blocking(client.Admin.user)
+    users = blocking(client.Admin.users)
+    give_rights = blocking(client.Admin.give_rights)
+    give_acl = blocking(client.Admin.give_acl)
+    take_rights = blocking(client.Admin.take_rights)
+    rights = blocking(client.Admin.rights)
+    all_rights = blocking(client.Admin.all_rights)
+
     # -- servers
 
     cluster_info = blocking(client.Admin.cluster_info)

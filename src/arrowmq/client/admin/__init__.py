@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
+from arrowmq.client.admin.access import AccessAdmin
 from arrowmq.client.admin.cluster import ClusterAdmin
 from arrowmq.client.admin.inspect import InspectAdmin
 from arrowmq.client.admin.messages import MessageAdmin
@@ -24,7 +25,7 @@ from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.session import Session
 
 
-class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, ClusterAdmin, Scope):
+class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, AccessAdmin, ClusterAdmin, Scope):
     """Asks and tells NameServers and brokers; keeps nothing but its connections."""
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, **connect: Unpack[ConnectOptions]) -> None:
