@@ -57,6 +57,7 @@ LOCAL: dict[str, tuple[list[str], int, str]] = {
     "store check": (["no-such-folder"], 2, "does not exist"),
     "store dump": (["no-such-folder"], 2, "does not exist"),
     "store rebuild": (["no-such-folder"], 2, "does not exist"),
+    "store repair": (["no-such-folder", "--from", "127.0.0.1:1"], 2, "does not exist"),
     "store stats": (["no-such-folder"], 2, "does not exist"),
     "pipeline archive": ([], 2, "Missing option '--to'"),
     "pipeline audit": ([], 2, "Missing argument 'STORE...'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 from writing import SMALL, bodies, numbered, opened
 
+import arrowmq
 from arrowmq.cli.store import store_group
+from arrowmq.testing import LocalBroker
 
 SEGMENT = "00000000000000000000"
+SIZES = ("--set", "maxHashSlotNum=50", "--set", "maxIndexNum=100")
 
 
 def arrowmq_store(*words: str) -> Result:
@@ -30,7 +34,7 @@ def small_store(tmp_path: Path) -> Path:
 
 
 def test_a_sound_store_of_ours_is_found_sound(small_store: Path) -> None:
-    result = arrowmq_store("check", str(small_store), "--set", "maxHashSlotNum=50", "--set", "maxIndexNum=100")
+    result = arrowmq_store("check", str(small_store), *SIZES)
     assert 0 == result.exit_code, result.output
     assert "120 records" in result.output
     assert "All sound." in result.output
@@ -58,7 +62,7 @@ def test_one_wrong_byte_is_found_and_named(small_store: Path, file: str, place: 
     data = bytearray((small_store / file).read_bytes())
     data[place] ^= 1
     (small_store / file).write_bytes(data)
-    result = arrowmq_store("check", str(small_store), "--set", "maxHashSlotNum=50", "--set", "maxIndexNum=100")
+    result = arrowmq_store("check", str(small_store), *SIZES)
     assert 1 == result.exit_code
     assert finding in " ".join(result.output.split())
 
@@ -69,7 +73,7 @@ def test_a_wrong_index_entry_and_a_missing_queue_are_found(small_store: Path) ->
     data[40 + 4 * 50 + 20 * 3 + 3] ^= 1
     index.write_bytes(data)
     shutil.rmtree(small_store / "consumequeue" / "orders" / "2")
-    result = arrowmq_store("check", str(small_store), "--set", "maxHashSlotNum=50", "--set", "maxIndexNum=100")
+    result = arrowmq_store("check", str(small_store), *SIZES)
     assert 1 == result.exit_code
     assert "entry 3" in result.output
     assert "orders/2" in result.output
@@ -120,3 +124,32 @@ def test_what_is_no_store_or_in_use_is_a_sentence(small_store: Path, tmp_path: P
     result = arrowmq_store("rebuild", str(small_store), "--set", "maxHashSlotNum=50", "--set", "maxIndexNum=100")
     assert (1, True) == (result.exit_code, "already open" in result.output)
     store.close()
+
+
+async def test_a_damaged_record_is_brought_back_from_a_broker_that_has_it(tmp_path: Path) -> None:
+    async with LocalBroker(tmp_path / "one") as broker, arrowmq.Producer(broker.namesrv) as producer:
+        for number in range(20):
+            await producer.send("orders", b"%d" % number * 50)
+        file = min((tmp_path / "one" / "commitlog").iterdir())
+        broker.node.broker.store.flush()  # type: ignore[union-attr]
+        shutil.copytree(tmp_path / "one", tmp_path / "copy")
+        damaged = bytearray((tmp_path / "copy" / "commitlog" / file.name).read_bytes())
+        place = damaged.index(b"7" * 50)
+        damaged[place] ^= 1
+        (tmp_path / "copy" / "commitlog" / file.name).write_bytes(damaged)
+        words = ("repair", str(tmp_path / "copy"), "--from", broker.broker_address)
+        result = await asyncio.to_thread(arrowmq_store, *words)
+        assert 0 == result.exit_code, result.output
+        assert "1 records" in result.output
+        again = await asyncio.to_thread(arrowmq_store, *words)
+        assert "0 records" in again.output
+    assert 7 == (tmp_path / "copy" / "commitlog" / file.name).read_bytes()[place] - ord("0")
+
+
+def test_a_repair_from_nowhere_is_a_sentence(small_store: Path) -> None:
+    data = bytearray((small_store / "commitlog" / SEGMENT).read_bytes())
+    data[88] ^= 1
+    (small_store / "commitlog" / SEGMENT).write_bytes(data)
+    result = CliRunner().invoke(store_group, ["repair", str(small_store), "--from", "127.0.0.1:1", *SIZES])
+    assert 1 == result.exit_code
+    assert "cannot connect to 127.0.0.1:1" in result.output

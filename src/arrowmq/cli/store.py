@@ -6,6 +6,7 @@ change nothing.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -20,11 +21,17 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from rich.table import Table
 
 from arrowmq.cli.examples import examples
+from arrowmq.remoting.client import RemotingClient
+from arrowmq.remoting.errors import RemotingError
 from arrowmq.store import MessageStore, StoreConfig, StoreError
 from arrowmq.store.check import StoreCheck
 from arrowmq.store.inspection import StoreView, detect_config
+from arrowmq.store.repair import repair as repair_store
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.frames import Command
 from arrowmq.wire.records import Record
 
+FETCH_TIMEOUT_S = 10.0
 DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 SETTINGS = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A broker setting that the files cannot tell."
@@ -230,3 +237,31 @@ def rebuild(directory: Path, settings: tuple[str, ...]) -> None:
         f"queues, {recovered.cut_bytes} bytes cut off the end ({recovered.reason})",
         highlight=False,
     )
+
+
+@store_group.command("repair", epilog=examples("arrowmq store repair arrowmq-data --from 10.0.0.2:10911"))
+@DIRECTORY
+@SETTINGS
+@click.option("--from", "address", required=True, metavar="HOST:PORT", help="A master or slave with the same log.")
+def repair(directory: Path, settings: tuple[str, ...], address: str) -> None:
+    """Replace damaged records by those of a replica. The broker must be stopped. Status 1 if some are left."""
+    console = Console()
+    with told_plainly(), asyncio.Runner() as runner:
+        remoting = RemotingClient()
+
+        def fetch(place: int) -> bytes | None:
+            request = Command.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)})
+            answer = runner.run(remoting.invoke(address, request, FETCH_TIMEOUT_S))
+            return bytes(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
+
+        try:
+            result = repair_store(directory, config_of(directory, settings), fetch)
+        except RemotingError as problem:
+            raise click.ClickException(f"{problem}; what was repaired before is kept, repeat the command") from problem
+        finally:
+            runner.run(remoting.close())
+    for reason in result.left:
+        console.print(f"[red]not repaired[/red] {reason}", highlight=False, soft_wrap=True)
+    console.print(f"{result.records} records ({result.record_bytes} bytes) were taken from {address}", highlight=False)
+    if result.left:
+        raise SystemExit(1)

@@ -166,6 +166,11 @@ class BrokerFamilies:
         cold = labelled.counter("arrowmq_cold_reads", "Reads that waited for the disk, in the thread for them")
         labelled.add(cold, store.cold_reads)
         yield cold
+        about = "Records of the log that the scrub found changed by the disk"
+        yield labelled.one("arrowmq_damaged_records", about, len(store.scrub.damaged))
+        damaged = labelled.counter("arrowmq_damaged_reads", "Times that a reader left a damaged record out")
+        labelled.add(damaged, store.damaged_records)
+        yield damaged
 
     def _health(self) -> Iterator[Metric]:
         labelled = self.labelled

@@ -50,6 +50,7 @@ class CheckReport:
     is_clean: bool = True
     problems: list[Problem] = field(default_factory=list)
     problem_count: int = 0
+    holes: list[tuple[int, int]] = field(default_factory=list)  # where damage begins, and where the next record does
 
     def add(self, where: str, what: str) -> None:
         self.problem_count += 1
@@ -129,12 +130,12 @@ class StoreCheck:
     def run(self, progress: Callable[[str, int], object] | None = None) -> CheckReport:
         """`progress` is told the stage (records, queues, index) and by how much it moved on."""
         advance = progress or (lambda stage, amount: None)
-        self._check_log(lambda amount: advance("records", amount))
+        self.check_log(lambda amount: advance("records", amount))
         self._check_queues(lambda amount: advance("queues", amount))
         self._check_index(lambda amount: advance("index", amount))
         return self.report
 
-    def _check_log(self, progress: Progress) -> None:
+    def check_log(self, progress: Progress) -> None:
         report = self.report
         segments = self._view.commit_log.segments
         for number, segment in enumerate(segments):
@@ -158,6 +159,7 @@ class StoreCheck:
                     report.end = segment.start + position
                     break
                 report.add(f"{segment.path.name} at {segment.start + position}", REASONS[verdict])
+                report.holes.append((segment.start + position, segment.start + following))
                 position = following
 
     def _is_used(self, segment: Segment) -> bool:

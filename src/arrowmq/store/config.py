@@ -84,6 +84,8 @@ class StoreConfig:
     disk_space_warning_level_ratio: int = 90
     #: ArrowMQ's own: keep at most so many bytes of commit log; 0 means no such limit.
     commit_log_max_bytes: int = 0
+    #: ArrowMQ's own: how fast the log is read again in the background to find what a disk has changed; 0: not at all.
+    scrub_bytes_per_second: int = 0
 
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     enable_lmq: bool = False

@@ -41,6 +41,7 @@ from arrowmq.store.read.reader import QueueReader, Reader, store_timestamp_of
 from arrowmq.store.recovery import Recovery
 from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
 from arrowmq.store.retention import Retention
+from arrowmq.store.scrub import Scrub
 from arrowmq.touches import ANYTHING, Steps, Touches
 from arrowmq.wire.records import Record, RecordError, decode_record
 
@@ -90,6 +91,7 @@ class MessageStore:
         self._allocator = Allocator(self.commit_log, self.disk)
         self._cold = ColdReader(self)
         self.retention = Retention(self)
+        self.scrub = Scrub(self)
         self._is_open = False
         self._is_sync = self.config.is_sync_flush
         self._with_crc = self.config.enabled_append_prop_crc
@@ -158,12 +160,14 @@ class MessageStore:
         self._flusher.start(loop)
         self._allocator.start()
         self.retention.start(loop.call_soon_threadsafe)
+        self.scrub.start()
 
     def close(self) -> None:
         """Force everything, leave the directory as a clean stop leaves it, and unlock it."""
         if not self._is_open:
             return
         self._is_open = False
+        self.scrub.stop()
         self.retention.stop()
         self._allocator.stop()
         self._cold.stop()
@@ -541,6 +545,15 @@ class MessageStore:
     def listeners_of_every(self) -> Steps[Listener]:
         """Those that want to hear of messages in queues that nobody waits at, too."""
         return self._listeners.of_every
+
+    @property
+    def reader(self) -> Reader:
+        return self._reader
+
+    @property
+    def damaged_records(self) -> int:
+        """How many reads left a record out because it was not as it was written."""
+        return self._reader.damaged_records
 
     @property
     def checked_from(self) -> int:
