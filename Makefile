@@ -25,6 +25,8 @@ check: setup  ## style, types, layers and words
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words
 	$(BIN)/python tools/layout
+	$(BIN)/python tools/cimports
+	$(BIN)/python tools/native_fields --check
 
 unit: setup  ## the tests, with the native modules
 	@tools/java

@@ -8,6 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
+from arrowmq import native
 from arrowmq.broker import Broker
 from arrowmq.wire.frames import FrameSplitter, encode_frame
 
@@ -80,11 +81,17 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 def taken_by_fast_path(broker: Broker) -> dict[str, int]:
     """How many messages, half messages and ends of transactions the fast path took, and how many messages it read."""
-    fast = broker.fast_path
-    if fast is None:
+    if broker.fast_path is None:
         return {"sent": 0, "pulled": 0, "halves": 0, "ends": 0}
-    halves, ends = (
-        (0, 0) if fast.transactions is None else (fast.transactions.taken_halves, fast.transactions.taken_ends)
-    )
-    pulled = 0 if fast.pull is None else fast.pull.taken_messages
-    return {"sent": fast.taken_messages, "pulled": pulled, "halves": halves, "ends": ends}
+    handlers = broker.fast_path.handlers
+    transactions = handlers.get("half messages")
+    return {
+        "sent": handlers["sends"].taken_messages,
+        "pulled": handlers["pulls"].taken_messages,
+        "halves": 0 if transactions is None else transactions.taken_halves,
+        "ends": 0 if transactions is None else transactions.taken_ends,
+    }
+
+
+def has_fast_path() -> bool:
+    return native.is_native(native.load("arrowmq.broker.fastpath._router"))

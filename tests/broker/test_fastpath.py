@@ -8,9 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
-from talking import Talk, cut, files_of
+from talking import Talk, cut, files_of, has_fast_path, taken_by_fast_path
 
-from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.clock import SystemClock, VirtualClock
 from arrowmq.remoting.server import RemotingServer
@@ -180,8 +179,8 @@ async def run(
             await talk.connect(port)
             answers = await talk.answers(chunks)
         if broker.fast_path is not None:
-            pull = broker.fast_path.pull
-            taken = (broker.fast_path.taken_messages, 0 if pull is None else pull.taken_messages)
+            counts = taken_by_fast_path(broker)
+            taken = (counts["sent"], counts["pulled"])
         offsets = (broker.offsets.as_json()["offsetTable"], broker.offsets._pulled)
     finally:
         await server.close()
@@ -246,7 +245,7 @@ async def test_batches_go_the_short_way_while_the_files_of_queue_and_index_grow(
 
 
 def native_is_there() -> bool:
-    return native.is_native(native.load("arrowmq.broker.fastpath._send"))
+    return has_fast_path()
 
 
 async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_path: Path) -> None:
@@ -301,13 +300,13 @@ async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_
         await talk.connect(server.port)
         (answer,) = FrameSplitter().feed((await talk.answers([encode_frame(pull)]))[1])
         assert [record.queue_offset for record in decode_records(answer.body)] == list(range(8))
-        short = broker.fast_path.pull.taken_messages if broker.fast_path is not None else 0
+        short = taken_by_fast_path(broker)["pulled"]
         assert short == (8 if is_at_hand and native_is_there() else 0)
         pull.opaque = 2
         await talk.answers([encode_frame(pull)])
         if native_is_there():
             assert broker.fast_path is not None
-            assert broker.fast_path.pull.taken_messages == short + 8, "it lies in memory now"
+            assert taken_by_fast_path(broker)["pulled"] == short + 8, "it lies in memory now"
     await server.close()
     await broker.stop()
 
@@ -362,7 +361,7 @@ async def test_a_reader_that_is_slow_gets_every_answer_whole_and_in_order(tmp_pa
             assert [record.body for record in records] == expected
     if native_is_there():
         assert broker.fast_path is not None
-        assert broker.fast_path.pull.taken_messages > 1000
+        assert taken_by_fast_path(broker)["pulled"] > 1000
     writer.close()
     await server.close()
     await broker.stop()

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from talking import Talk, cut, files_of
+from talking import Talk, cut, files_of, has_fast_path
 
-from arrowmq import native
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.broker.names import HALF_TOPIC, OP_HALF_TOPIC
 from arrowmq.clock import VirtualClock
@@ -148,7 +147,7 @@ async def run(
         outcome.counts.append(broker.store.max_offset(OP_HALF_TOPIC, 0))
         if short and native_is_there():
             assert broker.fast_path is not None
-            short = broker.fast_path.transactions
+            short = broker.fast_path.handlers["half messages"]
             outcome.taken = (short.taken_halves, short.taken_ends)
     finally:
         talk.writer.transport.abort()
@@ -188,7 +187,7 @@ def counts_of(broker: Broker) -> Any:
 
 
 def native_is_there() -> bool:
-    return native.is_native(native.load("arrowmq.broker.fastpath._transaction"))
+    return has_fast_path()
 
 
 @pytest.mark.parametrize("seed", range(6))

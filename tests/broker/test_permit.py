@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from in_process import LocalClient
-from talking import taken_by_fast_path
+from talking import has_fast_path, taken_by_fast_path
 
-from arrowmq import native
 from arrowmq.broker import Broker
 from arrowmq.broker.fastpath.permit import Does
 from arrowmq.remoting.handlers import Call, HandlerTable, Refused, handles
@@ -24,10 +23,6 @@ from arrowmq.wire.ids import parse_offset_message_id
 TOPIC = "Orders"
 OTHER = "Payments"
 TIMES = 5
-
-
-def is_native() -> bool:
-    return native.is_native(native.load("arrowmq.broker.fastpath._send"))
 
 
 class Traffic:
@@ -101,7 +96,7 @@ async def node(make_node: Any) -> Any:
     for topic in (TOPIC, OTHER):
         await made.client.send(topic, properties="UNIQ_KEY\x01first\x02")
     await Traffic(made).begin_and_commit()
-    assert (EACH_KIND if is_native() else NOTHING) == await taken_of(made, Traffic(made).all)
+    assert (EACH_KIND if has_fast_path() else NOTHING) == await taken_of(made, Traffic(made).all)
     return made
 
 
@@ -185,9 +180,9 @@ async def test_a_step_that_declares_nothing_sees_all_that_it_may_touch(
     assert sees == seen
     still_sent = (TIMES if "singles" in left else 0) + (2 * TIMES if "batches" in left else 0)
     expected = {name: count if name in left else 0 for name, count in EACH_KIND.items()} | {"sent": still_sent}
-    assert (expected if is_native() else NOTHING) == taken
+    assert (expected if has_fast_path() else NOTHING) == taken
     remove()
-    assert (EACH_KIND if is_native() else NOTHING) == await taken_of(node, Traffic(node).all)
+    assert (EACH_KIND if has_fast_path() else NOTHING) == await taken_of(node, Traffic(node).all)
     assert sees == seen
 
 
@@ -254,10 +249,10 @@ async def test_what_a_step_declares_narrows_what_the_fast_path_leaves_to_it(node
         Touches(properties=("color",)),
     )
     plain, other = Traffic(node), Traffic(node, OTHER)
-    assert (EACH_KIND if is_native() else NOTHING) == await taken_of(node, plain.all)
+    assert (EACH_KIND if has_fast_path() else NOTHING) == await taken_of(node, plain.all)
     assert 0 == (await taken_of(node, lambda: plain.send("color\x01red\x02")))["sent"]
     assert 0 == (await taken_of(node, other.send))["sent"]
-    assert (TIMES if is_native() else 0) == (await taken_of(node, lambda: plain.send("colour\x01red\x02")))["sent"]
+    assert (TIMES if has_fast_path() else 0) == (await taken_of(node, lambda: plain.send("colour\x01red\x02")))["sent"]
     assert ["red"] * TIMES == [each for each in seen if each == "red"]
     assert [OTHER] * TIMES == [each for each in seen if each == OTHER]
 
@@ -275,15 +270,15 @@ async def test_a_closer_is_named_to_an_operator_and_counts_at_once(node: Any) ->
     node.broker.permit.close_while("replicas", lambda: too_few and too_few[0], Does.WRITES)
     too_few.append("1 of 2 are in sync")
     taken = await taken_of(node, Traffic(node).all)
-    assert ({**NOTHING, "pulled": TIMES} if is_native() else NOTHING) == taken
+    assert ({**NOTHING, "pulled": TIMES} if has_fast_path() else NOTHING) == taken
     info = await node.client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     closed = node.broker.permit.report()["fastPathClosedBy"]
     assert b"fastPathClosedBy" in info.body
-    if is_native():
+    if has_fast_path():
         assert "sends: replicas (1 of 2 are in sync)" in closed
     too_few.clear()
     node.broker.permit.remove("replicas")
-    assert (EACH_KIND if is_native() else NOTHING) == await taken_of(node, Traffic(node).all)
+    assert (EACH_KIND if has_fast_path() else NOTHING) == await taken_of(node, Traffic(node).all)
     assert "nothing" == node.broker.permit.report()["fastPathClosedBy"]
 
 
@@ -310,4 +305,4 @@ async def test_a_setting_closes_what_it_concerns(node: Any, settings: dict[str, 
             await node.client.pull(TOPIC, 0, maxMsgNums=1)
 
     expected = {name: count if name in kinds else 0 for name, count in EACH_KIND.items()}
-    assert (expected if is_native() else NOTHING) == await taken_of(node, traffic)
+    assert (expected if has_fast_path() else NOTHING) == await taken_of(node, traffic)

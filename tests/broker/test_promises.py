@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from disks import HangingDisk
-from talking import Talk
+from talking import Talk, has_fast_path, taken_by_fast_path
 
-from arrowmq import native
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from arrowmq.wire.ids import parse_offset_message_id
@@ -19,10 +18,6 @@ from arrowmq.wire.ids import parse_offset_message_id
 SUSPEND = 2
 COMMIT = 8
 TAGS = ("created", "paid", "shipped")
-
-
-def is_native() -> bool:
-    return native.is_native(native.load("arrowmq.broker.fastpath._pull"))
 
 
 @pytest.fixture
@@ -50,7 +45,7 @@ def sending(node: Any, number: int, body: bytes, **more: Any) -> asyncio.Task[Co
 
 
 def natively_pulled(node: Any) -> int:
-    return node.broker.fast_path.pull.taken_messages if is_native() else 0
+    return taken_by_fast_path(node.broker)["pulled"]
 
 
 @pytest.mark.parametrize("short", [True, False], ids=["natively", "generally"])
@@ -72,7 +67,7 @@ async def test_no_pull_sees_what_the_disk_does_not_have(make_node: Any, disk: Ha
     disk.go_on()
     assert (await unsafe).code == ResponseCode.SUCCESS
     assert [b"safe", b"unsafe"] == node.client.bodies(await node.client.pull("orders"))
-    if short and is_native():
+    if short and has_fast_path():
         assert natively_pulled(node) == 5, "every pull that found something was served natively"
 
 
@@ -242,7 +237,7 @@ async def test_native_pulls_and_the_general_path_answer_the_same(
         before = natively_pulled(node)
         assert general == await answers_of(node, pulls, node.broker.fast_path)
         assert brokers == suggested(general)
-        if is_native():
+        if has_fast_path():
             assert natively_pulled(node) - before > 1000, "most that find something are ordinary"
         disk.go_on()
         await asyncio.gather(*unsafe)
@@ -254,5 +249,5 @@ async def test_a_reader_hears_where_to_read_on_as_soon_as_that_was_changed(make_
     for enabled, broker in (("false", "0"), ("true", "1"), ("false", "0")):
         await node.client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, f"slaveReadEnable={enabled}\n".encode())
         assert broker == (await node.client.pull("orders")).ext["suggestWhichBrokerId"]
-    if is_native():
+    if has_fast_path():
         assert 3 == natively_pulled(node)

@@ -22,10 +22,9 @@ from arrowmq.broker.access.guard import Guard
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
 from arrowmq.broker.clients.table import SWEEP_S, Clients
-from arrowmq.broker.fastpath.build import FastSend, build_fast_path
 from arrowmq.broker.fastpath.closers import add_closers
 from arrowmq.broker.fastpath.permit import Permit
-from arrowmq.broker.fastpath.transactions import build_fast_transactions
+from arrowmq.broker.fastpath.router import Router, build_fast_paths
 from arrowmq.broker.groups.queue_locks import QueueLocks
 from arrowmq.broker.groups.subscriptions import Subscriptions
 from arrowmq.broker.groups.table import SubscriptionGroups
@@ -131,8 +130,8 @@ class Broker:
         )
         add_closers(self)
         self.ha_report: Callable[[], HARuntimeInfo] = self._without_replicas
-        self.fast_path: FastSend | None = None
-        self.vip_fast_path: FastSend | None = None  # the VIP port knows no pulls
+        self.fast_path: Router | None = None
+        self.vip_fast_path: Router | None = None
         self.extensions = [make(self) for make in extensions]
         for extension in self.extensions:
             self.handlers.add_service(extension)
@@ -227,23 +226,10 @@ class Broker:
         for extension in self.extensions:
             await extension.start()
         await self.role.start()
-        self.rebuild_fast_paths()
-        await self.registration.start()
-
-    def rebuild_fast_paths(self) -> None:
-        """What a fast path may do follows from the role and its promises: another role gets others."""
-        if not self.is_running:
-            return
-        for fast_path in (self.fast_path, self.vip_fast_path):
-            if fast_path is not None:
-                fast_path.close()
-        self.fast_path = build_fast_path(self)
-        self.vip_fast_path = build_fast_path(self, with_pulls=False)
-        for fast_path in (self.fast_path, self.vip_fast_path):
-            if fast_path is not None:
-                fast_path.transactions = build_fast_transactions(self)
+        self.fast_path, self.vip_fast_path = build_fast_paths(self)
         if self.ports is not None:
             self.ports.use(self.fast_path, self.vip_fast_path)
+        await self.registration.start()
 
     async def stop(self) -> None:
         """Leaves the routes, ends the services, persists the tables, closes the store, and hangs up."""

@@ -149,7 +149,6 @@ class BrokerRole:
             if role is not Role.SLAVE:
                 self._resume()
             self._broker.permit.changed()
-            self._broker.rebuild_fast_paths()
             self._broker.registration.register_soon()
 
     async def act(self, acting: bool) -> None:

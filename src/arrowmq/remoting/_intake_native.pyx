@@ -1,8 +1,9 @@
 # cython: language_level=3
 """Where a connection's bytes arrive: the native form of `_intake_plain`, where the idea stands.
 
-What the endpoint's fast path takes whole, and whose answers the kernel takes at once, is worked off here without a
-line of Python; everything else is left to the connection's `_process`, which does all of it.
+What the endpoint's fast path serves whole, and whose answers the kernel takes at once, is done here without a line of
+Python; everything else is left to the connection's `_process`. A frame that the fast path has declined is not shown to
+it again.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -17,8 +18,6 @@ from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
 
 cdef enum:
     SMALLEST_FRAME = 8
-    GATHERED_BYTES = 256 * 1024       # of answers before they are sent
-
 
 cdef Py_ssize_t SMALL = SMALL_FRAME_BYTES
 
@@ -28,15 +27,16 @@ cdef inline Py_ssize_t frame_bytes(const uint8_t* at) noexcept nogil:
     return 4 + <Py_ssize_t><uint32_t>get32(at)
 
 
-cdef class ShortWay:
+cdef class FastPath:
     def __cinit__(self, *_arguments, **_named):
         self.replies = Out()
+        self.has_declined = True
 
     cdef Py_ssize_t serve(self, connection, const uint8_t* data, Py_ssize_t size, Out out) except -1:
         return 0
 
     def __call__(self, connection, buffer):
-        """How many bytes of whole frames were dealt with, and the answers to them."""
+        """How many bytes of whole frames were served, and the answers to them."""
         cdef Out out = Out()
         cdef Py_buffer view
         cdef Py_ssize_t consumed
@@ -90,70 +90,61 @@ cdef class Intake:
         if large is None:
             end = len(self._held) + nbytes
             self._held = b""
-            if not self.is_done_shortly(self._endpoint.receive_view, end):
-                self._process(self._endpoint.receive_view[:end])
+            self.process(self._endpoint.receive_view, end)
             return
         self._large_filled += nbytes
         if self._large_filled == self._large_wanted:
             self._large = None
-            self.work_off(memoryview(large)[:self._large_wanted])
+            self.process(memoryview(large)[:self._large_wanted], self._large_wanted)
             self._endpoint.large_buffers.give_back(large)
         elif self._large_filled == len(large):
             self._large = self._endpoint.large_buffers.take(self._large_wanted, self._large_filled)
             self._large[:len(large)] = large
 
-    cdef int work_off(self, frame) except -1:
-        if not self.is_done_shortly(frame, len(frame)):
-            self._process(frame)
-        return 0
-
-    cdef bint is_done_shortly(self, view, Py_ssize_t end) except -1:
-        """Whether nothing is left to do: the fast path took every whole frame, and the beginning of the next is kept. If it
-        took a part, the rest goes the general way from here."""
+    cdef int process(self, view, Py_ssize_t end) except -1:
+        """Serve what came: by the fast path as far as that goes, the rest by the general path. The beginning of a frame that
+        is not whole yet is kept."""
         cdef Py_ssize_t position
+        cdef bint has_declined = True
         cdef const uint8_t* data
-        cdef object endpoint = self._endpoint
-        cdef object fast_path = endpoint.fast_path
-        if fast_path is None or self._outbox is None or end < SMALLEST_FRAME:
-            return False
-        if self._is_fresh or self._is_paused or self._is_ending:
-            return False
+        cdef object fast_path = self._endpoint.fast_path
+        if fast_path is None or self._outbox is None or end < SMALLEST_FRAME or (
+            self._is_fresh or self._is_paused or self._is_ending
+        ):
+            self._process(view[:end])
+            return 0
         data = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf
         self._is_processing = True
         try:
-            if isinstance(fast_path, ShortWay):
-                position = self.serve(<ShortWay>fast_path, data, end)
+            if isinstance(fast_path, FastPath):
+                position = self.serve(<FastPath>fast_path, data, end)
+                has_declined = (<FastPath>fast_path).has_declined
             else:
                 position = self.ask(fast_path, view, end)
         finally:
             self._is_processing = False
         if position < end:
             if self._is_paused or self._is_ending or not self.is_unfinished(data, position, end):
-                if position == 0:
-                    return False
-                self._process(view[position:end])
-                return True
+                self._process(view[position:end], has_declined)
+                return 0
             if end - position < 4 or frame_bytes(data + position) <= SMALL:
                 self._held = PyBytes_FromStringAndSize(<const char*>data + position, end - position)
             else:
                 self._keep(view[position:end])
         if (<OutboxState>self._outbox).waiting_bytes or self._is_ending:
             self._flush()
-        return True
+        return 0
 
-    cdef Py_ssize_t serve(self, ShortWay way, const uint8_t* data, Py_ssize_t end) except -1:
-        cdef Py_ssize_t position = 0, consumed
-        cdef Out replies = way.replies
+    cdef Py_ssize_t serve(self, FastPath fast_path, const uint8_t* data, Py_ssize_t end) except -1:
+        cdef Py_ssize_t position = 0
+        cdef Out replies = fast_path.replies
         try:
             while position < end and not self._is_paused and not self._is_ending:
-                consumed = way.serve(self, data + position, end - position, replies)
-                if replies.size > GATHERED_BYTES:
+                position += fast_path.serve(self, data + position, end - position, replies)
+                if replies.size:
                     self.send_all(replies)
-                if not consumed:
+                if fast_path.has_declined:
                     break
-                position += consumed
-            if replies.size:
-                self.send_all(replies)
         finally:
             replies.clear()
         return position

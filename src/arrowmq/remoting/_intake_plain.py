@@ -1,6 +1,6 @@
-"""Where a connection's bytes arrive: the Python twin of `_intake_native.pyx`.
+"""Where a connection's bytes arrive: the pure-Python reference of `_intake_native.pyx`.
 
-All connections of an endpoint are read into one buffer, which is worked off before the next read. A connection keeps
+All connections of an endpoint are read into one buffer, which is processed before the next read. A connection keeps
 only the unfinished end of what it received: `_held`, which is put before the next read, or `_large`, a buffer of its
 own for a frame that is worth one. What arrived goes to `_process`, which a connection defines.
 """
@@ -83,5 +83,5 @@ class Intake:
             self._large = self._endpoint.large_buffers.take(self._large_wanted, self._large_filled)
             self._large[: len(large)] = large
 
-    def _process(self, view: memoryview) -> None:
+    def _process(self, view: memoryview, has_declined: bool = False) -> None:
         raise TypeError("a connection says what to do with its bytes")

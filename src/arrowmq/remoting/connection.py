@@ -164,7 +164,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
 
     # --- what came in ------------------------------------------------------------------------------------------------
 
-    def _process(self, view: memoryview) -> None:
+    def _process(self, view: memoryview, has_declined: bool = False) -> None:
         """Work off the whole frames in `view`; keep what is left of it."""
         endpoint = self._endpoint
         fast_path = endpoint.fast_path
@@ -178,13 +178,15 @@ class Connection(Intake, asyncio.BufferedProtocol):
                     return
                 position = greeted
             while not (self._is_paused or self._is_ending):
-                if fast_path is not None and end - position >= 8:
+                if fast_path is not None and not has_declined and end - position >= 8:
                     consumed, reply = fast_path(self, view[position:] if position else view)
                     if reply:
                         self.write(reply)
                     if consumed:
                         position += consumed
+                        has_declined = getattr(fast_path, "has_declined", False)
                         continue
+                has_declined = False
                 if end - position < 4:
                     break
                 length = int.from_bytes(view[position : position + 4], "big")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FastPath = Callable[["Connection", memoryview], tuple[int, bytes | None]]
+"""Is shown what came in, and says how many bytes of whole frames it has served, and the answers to them. What it leaves
+goes to the handlers. One with an attribute `has_declined` says by that whether it is to be asked for the rest again."""
 
 SWEEPS_PER_TIMEOUT = 12
 

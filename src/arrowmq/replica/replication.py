@@ -85,10 +85,7 @@ class Replication:
 
     def _config_changed(self) -> None:
         self.broker.store.positions.replica_timeout_s = self.config.slave_timeout / 1000
-        may_wait = self._may_wait(self.broker.role.current)
-        if may_wait != self.broker.path.may_wait:
-            self.broker.path.may_wait = may_wait
-            self.broker.rebuild_fast_paths()
+        self.broker.path.may_wait = self._may_wait(self.broker.role.current)
         if self.broker.role.is_master and self.feeds.is_feeding:
             self.feeds.settle()
 

@@ -1,10 +1,10 @@
-# What the properties of a half message say, and writing others, for the short way of transactions.
+# What the properties of a half message say, and writing others, for the handler of transactions.
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from arrowmq.broker.fastpath._request_native cimport Text
-from arrowmq.wire._names_native cimport NameTable
+from arrowmq.wire.in_place._names_native cimport NameTable
+from arrowmq.wire.in_place._request_native cimport Text
 
 
 # A size of 0 says there is none.

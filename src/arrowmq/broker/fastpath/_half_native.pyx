@@ -1,6 +1,7 @@
-"""Reads the properties of half messages where they lie: C for the short way of transactions, no Python interface.
+# cython: language_level=3
+"""Reads the properties of half messages where they lie: C for the handler of transactions, no Python interface.
 
-Whatever is not of the plain form makes `read_properties` say no; then the request goes the general way, which judges it.
+Whatever is not of the plain form makes `read_properties` say no; then the general path judges the request.
 """
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
@@ -8,11 +9,11 @@ from libc.string cimport memcmp
 from arrowmq.broker.fastpath._ordinary cimport (
     PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, TRANSACTION_MARK, UNIQUE_KEY, UNUSUAL, WAIT, is_word
 )
-from arrowmq.broker.fastpath._request_native cimport Text, text_is
-from arrowmq.wire._names_native cimport NameTable, number_of
+from arrowmq.wire.in_place._names_native cimport NameTable, number_of
+from arrowmq.wire.in_place._request_native cimport Text, text_is
 
 cdef enum:
-    MAX_NAMES = 40            # more properties than that go the general way
+    MAX_NAMES = 40            # a message with more properties is left to the general path
     MAX_ID = 255              # characters of a transaction's id
 
 

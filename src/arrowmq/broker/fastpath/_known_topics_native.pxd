@@ -1,8 +1,8 @@
-# Topics that a short way was told of, with what it has written to them; C only.
+# Topics that a handler may write to, with what it has written to them; C only.
 
 from libc.stdint cimport int64_t
 
-from arrowmq.broker.fastpath._request_native cimport Text
+from arrowmq.wire.in_place._request_native cimport Text
 
 
 cdef struct Written:
@@ -22,7 +22,7 @@ cdef class Topic:
 
 
 cdef class KnownTopics:
-    cdef object find_topic      # how many queues of a topic the short way may write to; 0: it goes the general way
+    cdef object find_topic      # how many queues of a topic may be written to; 0: it is left to the general path
     cdef object kind            # of Topic
     cdef dict topics
     cdef Topic last
@@ -33,4 +33,4 @@ cdef class KnownTopics:
     # What was written since the last call: (topic, queue id, messages, bytes).
     cdef list take_written(self)
     # Drops what was forgotten and is taken.
-    cdef int let_go(self) except -1
+    cdef int drop_forgotten(self) except -1

@@ -1,9 +1,10 @@
-"""The topics that a short way may write to: asked for once, kept until a topic changes, with counts by queue."""
+# cython: language_level=3
+"""The topics that a handler may write to: asked for once, kept until a topic changes, with counts by queue. C only."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from arrowmq.broker.fastpath._request_native cimport Text
+from arrowmq.wire.in_place._request_native cimport Text
 
 
 cdef class Topic:
@@ -65,7 +66,7 @@ cdef class KnownTopics:
                     topic.written[queue_id].messages = topic.written[queue_id].size = 0
         return taken
 
-    cdef int let_go(self) except -1:
+    cdef int drop_forgotten(self) except -1:
         cdef Topic topic
         cdef list kept = []
         for topic in self.touched:

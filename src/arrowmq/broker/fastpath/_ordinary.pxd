@@ -1,45 +1,49 @@
-# What the short ways may take as it is: the figures of a send, names and values of properties.
+# What the fast path may take as it is: the header fields of a send, names and values of properties.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
-from arrowmq.broker.fastpath._request_native cimport ONEWAY, Request, Text, text_is, text_to_int
 from arrowmq.store.append._tail_native cimport RecordFields
+from arrowmq.wire.in_place._fields cimport (
+    SEND_BATCH, SEND_BORN_TIMESTAMP, SEND_DEFAULT_TOPIC, SEND_DEFAULT_TOPIC_QUEUE_NUMS, SEND_FLAG,
+    SEND_MAX_RECONSUME_TIMES, SEND_PRODUCER_GROUP, SEND_QUEUE_ID, SEND_RECONSUME_TIMES, SEND_SYS_FLAG, SEND_UNIT_MODE
+)
+from arrowmq.wire.in_place._request_native cimport ONEWAY, Request, Text, text_is, text_to_int
 
 
-cdef inline bint read_figures(
+cdef inline bint read_send_fields(
     Request* request, int queue_count, int32_t allowed_flags, RecordFields* fields, bint* is_batch
 ) noexcept nogil:
-    """Whether a send's figures are such that nothing has to be said about them; then `fields` has them, and the body."""
+    """Whether a send's header is such that nothing has to be said about it; then `fields` has its numbers, and the body."""
     cdef int64_t number
     if request.flag != 0 and request.flag != ONEWAY:
         return False
-    if not text_to_int(request.fields[4], 0, queue_count - 1, &number):
+    if not text_to_int(request.fields[SEND_QUEUE_ID], 0, queue_count - 1, &number):
         return False
     fields.queue_id = <int32_t>number
-    if not text_to_int(request.fields[5], 0, 0x7FF, &number) or number & ~allowed_flags:
+    if not text_to_int(request.fields[SEND_SYS_FLAG], 0, 0x7FF, &number) or number & ~allowed_flags:
         return False
     fields.sys_flag = <int32_t>number
-    if not text_to_int(request.fields[6], 0, 0x7FFFFFFFFFFFFFF, &fields.born_timestamp):
+    if not text_to_int(request.fields[SEND_BORN_TIMESTAMP], 0, 0x7FFFFFFFFFFFFFF, &fields.born_timestamp):
         return False
-    if not text_to_int(request.fields[7], -0x80000000LL, 0x7FFFFFFF, &number):
+    if not text_to_int(request.fields[SEND_FLAG], -0x80000000LL, 0x7FFFFFFF, &number):
         return False
     fields.flag = <int32_t>number
     number = 0
-    if request.fields[9].size and not text_to_int(request.fields[9], 0, 0x7FFFFFFF, &number):
+    if request.fields[SEND_RECONSUME_TIMES].size and not text_to_int(request.fields[SEND_RECONSUME_TIMES], 0, 0x7FFFFFFF, &number):
         return False
     fields.reconsume_times = <int32_t>number
-    if request.fields[10].size and not text_is(request.fields[10], b"false", 5):
+    if request.fields[SEND_UNIT_MODE].size and not text_is(request.fields[SEND_UNIT_MODE], b"false", 5):
         return False
-    # d and l are numbers too: the general path says so if they are not
-    if not text_to_int(request.fields[3], -0x80000000LL, 0x7FFFFFFF, &number):
+    # Nothing is done with these two, but the general path says so if they are no numbers
+    if not text_to_int(request.fields[SEND_DEFAULT_TOPIC_QUEUE_NUMS], -0x80000000LL, 0x7FFFFFFF, &number):
         return False
-    if request.fields[11].size and not text_to_int(request.fields[11], -0x80000000LL, 0x7FFFFFFF, &number):
+    if request.fields[SEND_MAX_RECONSUME_TIMES].size and not text_to_int(request.fields[SEND_MAX_RECONSUME_TIMES], -0x80000000LL, 0x7FFFFFFF, &number):
         return False
-    if request.fields[0].data == NULL or request.fields[2].data == NULL:
+    if request.fields[SEND_PRODUCER_GROUP].data == NULL or request.fields[SEND_DEFAULT_TOPIC].data == NULL:
         return False
-    is_batch[0] = text_is(request.fields[12], b"true", 4)
-    if not is_batch[0] and request.fields[12].size and not text_is(request.fields[12], b"false", 5):
+    is_batch[0] = text_is(request.fields[SEND_BATCH], b"true", 4)
+    if not is_batch[0] and request.fields[SEND_BATCH].size and not text_is(request.fields[SEND_BATCH], b"false", 5):
         return False
     fields.body = request.body.data
     fields.body_length = request.body.size

@@ -1,45 +1,50 @@
-"""The short way of transactions: half messages in, their ends to the topics, without a Python object a message.
+# cython: language_level=3
+"""Transactions: half messages in, their ends to the topics, without a Python object a message.
 
-In: the bytes of a connection that begin with neither an ordinary send nor a pull. Out: how many of them were dealt with,
-and the answers. Two kinds of requests are known here, in the form that nothing has to be judged about:
+Two kinds of requests are served here, in the form that nothing has to be judged about:
 
   a half message     to a topic that the general path would store as it came, with the properties the broker adds
   its first end      a commit or rollback by the producer itself, of a half message that is open
 
 Publishing and the op record are written one right after the other, and only if there is room for both, as the general
-path does it (`transaction_log.py` says why). Whatever else comes (an answer to a check, an end that comes twice or late, a
-half message that asks for something, a delay) goes the general way, which decides.
-
-The Python twin (`_fasttransaction_plain.py`) knows no frame; a differential test shows that both leave the same files.
+path does it (`transactions/log.py` says why). Whatever else comes (an answer to a check, an end that comes twice or late,
+a half message that asks for something, a delay) is left to the general path, which decides. There is no Python reference:
+a differential test shows that both leave the same files.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
-from arrowmq.broker.fastpath._answers_native cimport Answers, Figures, write_answer
 from arrowmq.broker.fastpath._half_native cimport Said, is_ascii, put, put_number, read_properties
-from arrowmq.broker.transactions._offset_set_native cimport OffsetSet
 from arrowmq.broker.fastpath._known_topics_native cimport KnownTopics, Topic, Written
 from arrowmq.broker.fastpath._ordinary cimport (
-    PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, TRANSACTION_MARK, UNIQUE_KEY, UNUSUAL, WAIT, read_figures
+    PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, TRANSACTION_MARK, UNIQUE_KEY, UNUSUAL, WAIT, read_send_fields
 )
-from arrowmq.broker.fastpath._request_native cimport (
-    ONEWAY, SEND_V2, Request, Scratch, Text, code_of, is_ending, new_scratch, read_ending, read_request, text_is,
-    text_to_int
-)
-from arrowmq.remoting._intake_native cimport ShortWay
+from arrowmq.broker.fastpath._router_native cimport NativeHandler
+from arrowmq.broker.transactions._offset_set_native cimport OffsetSet
+from arrowmq.store._positions_native cimport Marks
 from arrowmq.store.append._tail_native cimport (
-    Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_words, find_facts, index_has_room,
-    record_bytes, write_header
+    Facts, IndexTail, LogTail, QueueTail, RecordFields, append_fields, append_known, count_index_keys, find_facts,
+    index_has_room, record_bytes, write_header
 )
 from arrowmq.store.read._reader_native cimport LogWindow
 from arrowmq.wire._bytes cimport get32, get64
-from arrowmq.wire.records._layout_native cimport Layout, crc_is_right, find_layout
-from arrowmq.wire._names_native cimport NameTable
 from arrowmq.wire.frames._out_native cimport Out
+from arrowmq.wire.in_place._answer_native cimport AnswerTemplate, MessageIds, Value, write_answer
+from arrowmq.wire.in_place._fields cimport (
+    END_COMMIT_LOG_OFFSET, END_COMMIT_OR_ROLLBACK, END_FIELDS, END_FROM_TRANSACTION_CHECK, END_PRODUCER_GROUP,
+    END_TRAN_STATE_TABLE_OFFSET, SEND_PROPERTIES, SEND_TOPIC, SENT_FIELDS, SENT_MSG_ID, SENT_QUEUE_ID, SENT_QUEUE_OFFSET,
+    SENT_TRANSACTION_ID
+)
+from arrowmq.wire.in_place._names_native cimport NameTable
+from arrowmq.wire.in_place._request_native cimport ONEWAY, Request, Text, text_is, text_to_int
+from arrowmq.wire.records._layout_native cimport Layout, crc_is_right, find_layout
 
 from arrowmq.wire import properties as keys
+from arrowmq.wire.codes import RequestCode
+
+cdef int32_t END_CODE = RequestCode.END_TRANSACTION
 
 cdef enum:
     MAX_PROPERTIES = 32767
@@ -66,17 +71,18 @@ cdef class HalfTopic(Topic):
         return not self.rolled_back and not self.latency and Topic.is_taken(self)
 
 
-cdef class FastTransactions(ShortWay):
-    """Called with a connection and its bytes; see the module."""
+cdef class TransactionHandler(NativeHandler):
+    """See the module."""
     cdef LogTail log
     cdef IndexTail index
     cdef OffsetSet ended
-    cdef object commit_log
-    cdef Answers half_answers
-    cdef Answers end_answers
-    cdef Out held               # answers that have to wait for the disk
-    cdef Out out                # where answers go now
-    cdef Scratch scratch
+    cdef Marks positions
+    cdef AnswerTemplate half_answers
+    cdef AnswerTemplate end_answers
+    cdef Out pending_halves     # answers that have to wait until what is promised is true
+    cdef Out pending_ends
+    cdef Out out                # where answers go now, unless they wait
+    cdef bint must_wait
     cdef uint8_t* properties
     cdef uint8_t* op_properties
     cdef bytes added            # the properties that the broker adds to every message
@@ -84,73 +90,72 @@ cdef class FastTransactions(ShortWay):
     cdef bytes id_start         # of an offset message id: the store host in hex
     cdef bytes half_topic
     cdef bytes op_topic
-    cdef bytes commit_words     # the properties of an op record up to the transaction's id
-    cdef bytes rollback_words
-    cdef object find_queue, notify, gate, counted_up_to, now_ms, peer_of
-    cdef object hold_halves, hold_ends    # under SYNC_FLUSH: take a pass's answers until the disk has its messages
+    cdef bytes commit_start     # the properties of an op record up to the transaction's id
+    cdef bytes rollback_start
+    cdef bytes born_host
+    cdef object find_queue, notify, limits, counted_up_to, peer_of
+    # take a pass's answers until its messages are as safe as the broker promises
+    cdef object send_halves_when_kept, send_ends_when_kept
     cdef KnownTopics topics
     cdef NameTable half_names   # of properties: of a half message that comes, and of one that is stored
     cdef NameTable stored_names
     cdef QueueTail half_queue
     cdef QueueTail op_queue
     cdef LogWindow window       # where the last half message was found
-    cdef int64_t max_body
+    cdef int64_t now
+    cdef int64_t max_body       # of a half message; 0: there are no ordinary ones now
+    cdef int64_t max_committed  # of one that ends, the same
     cdef int64_t counted_before
     cdef Written halves
     cdef int64_t answered_ends
     cdef int64_t oneway_ends
-    cdef bint is_open
     cdef readonly int64_t taken_halves
     cdef readonly int64_t taken_ends
 
     def __cinit__(self):
         self.properties = <uint8_t*>malloc(MAX_PROPERTIES + 1)
         self.op_properties = <uint8_t*>malloc(MAX_PROPERTIES + 1)
-        self.scratch = new_scratch()
         if self.properties == NULL or self.op_properties == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
         free(self.properties)
         free(self.op_properties)
-        free(self.scratch.data)
 
     def __init__(
-        self, LogTail log, IndexTail index, OffsetSet ended, commit_log, *, tuple half_answers, tuple end_answers,
-        bytes added, bytes store_host, bytes half_topic, bytes op_topic, bytes commit_words, bytes rollback_words,
-        find_topic, find_queue, notify, gate, counted_up_to, now_ms, peer_of, hold_halves, hold_ends
+        self, LogTail log, IndexTail index, Marks positions, OffsetSet ended, commit_log, *, tuple half_answers,
+        tuple end_answers, bytes added, bytes store_host, bytes half_topic, bytes op_topic, bytes commit_start,
+        bytes rollback_start, find_topic, find_queue, notify, limits, counted_up_to, peer_of, send_halves_when_kept,
+        send_ends_when_kept
     ):
         self.log = log
         self.index = index
         self.ended = ended
-        self.commit_log = commit_log
-        self.half_answers = Answers(*half_answers)
-        self.end_answers = Answers(*end_answers)
-        self.held = Out()
+        self.positions = positions
+        self.half_answers = AnswerTemplate(*half_answers)
+        self.end_answers = AnswerTemplate(*end_answers)
+        self.pending_halves, self.pending_ends = Out(), Out()
         self.added = added
         self.store_host = store_host
         self.id_start = store_host.hex().upper().encode()
         self.half_topic = half_topic
         self.op_topic = op_topic
-        self.commit_words = commit_words
-        self.rollback_words = rollback_words
+        self.commit_start = commit_start
+        self.rollback_start = rollback_start
         self.find_queue = find_queue
         self.notify = notify
-        self.gate = gate
+        self.limits = limits
         self.counted_up_to = counted_up_to
-        self.now_ms = now_ms
         self.peer_of = peer_of
-        self.hold_halves = hold_halves
-        self.hold_ends = hold_ends
+        self.send_halves_when_kept = send_halves_when_kept
+        self.send_ends_when_kept = send_ends_when_kept
+        self.asked_ms = -1
         self.topics = KnownTopics(find_topic, HalfTopic)
         self.half_queue = self.op_queue = None
         self.half_names = self.stored_names = NameTable({})
         self.window = LogWindow(commit_log)
-        self.is_open = True
 
     def close(self):
-        """From now on everything goes the general way."""
-        self.is_open = False
         self.window.leave()
         self.half_queue = self.op_queue = None
 
@@ -162,6 +167,7 @@ cdef class FastTransactions(ShortWay):
         stored_names = {**names, keys.REAL_TOPIC: REAL_TOPIC, keys.REAL_QID: REAL_QUEUE}
         self.half_names = NameTable({**names, **dict.fromkeys(unusual_of_halves, UNUSUAL)})
         self.stored_names = NameTable({**stored_names, **dict.fromkeys(unusual_of_stored, UNUSUAL)})
+        self.ask_again()
         self.forget()
 
     def forget(self):
@@ -169,41 +175,33 @@ cdef class FastTransactions(ShortWay):
         self.topics.forget()
         self.half_queue = self.op_queue = None
 
-    cdef Py_ssize_t serve(self, connection, const uint8_t* data, Py_ssize_t size, Out out) except -1:
-        cdef bint ends = is_ending(data, data + size)
-        cdef int32_t code = code_of(data, data + size)
-        if not self.is_open or not (ends or code == SEND_V2 or code == 0):
-            return 0
-        return self.take_all(connection, data, size, out, ends)
+    cdef bint ask(self) except -1:
+        self.max_body, self.max_committed = self.limits()
+        return self.max_body > 0 or self.max_committed > 0
 
-    cdef Py_ssize_t take_all(self, connection, const uint8_t* data, Py_ssize_t size, Out out, bint ends) except -1:
-        cdef const uint8_t* at = data
-        cdef const uint8_t* end = data + size
-        cdef Request request
-        cdef bytes born_host
-        cdef int64_t now
-        cdef object hold = self.hold_ends if ends else self.hold_halves
-        self.max_body = self.gate(ends)
-        if self.max_body <= 0:
-            return 0
-        born_host = b"" if ends else self.peer_of(connection)
-        now = self.now_ms()
+    cdef bint begin(self, connection, int64_t now, Out out) except -1:
+        if not NativeHandler.begin(self, connection, now, out):
+            return False
+        self.born_host = connection.peer_bytes
+        if self.born_host is None:
+            self.born_host = self.peer_of(connection)
+        self.now = now
         self.counted_before = self.counted_up_to()
-        self.out = out if hold is None else self.held
-        if ends:
-            while read_ending(at, end, &request, &self.scratch) and self.take_end(&request, now):
-                at += request.frame_size
-        else:
-            while (
-                read_request(at, end, &request, &self.scratch) and request.code == SEND_V2
-                and self.take_half(&request, born_host, now)
-            ):
-                at += request.frame_size
-        if hold is not None and self.held.size:
-            answers = PyBytes_FromStringAndSize(<const char*>self.held.data, self.held.size)
-            self.held.clear()
-            hold(connection, answers)
-        return at - data
+        self.must_wait = self.positions.needs_flush or self.positions.needs_replicas
+        self.out = out
+        return True
+
+    cdef bint take(self, Request* request) except -1:
+        if request.code == END_CODE:
+            return self.max_committed > 0 and self.take_end(request)
+        return self.max_body > 0 and self.take_half(request)
+
+    cdef int finish(self, connection) except -1:
+        if self.pending_halves.size:
+            self.send_halves_when_kept(connection, taken_from(self.pending_halves))
+        if self.pending_ends.size:
+            self.send_ends_when_kept(connection, taken_from(self.pending_ends))
+        return 0
 
     cdef int make_ready(self) except -1:
         if self.half_queue is None:
@@ -213,37 +211,39 @@ cdef class FastTransactions(ShortWay):
 
     # The beginning
 
-    cdef int take_half(self, Request* request, bytes born_host, int64_t now) except -1:
+    cdef int take_half(self, Request* request) except -1:
         """Write a half message and its answer. 0 if it is not an ordinary one: then nothing happened."""
         cdef int64_t size
         cdef RecordFields fields
         cdef HalfTopic topic
         cdef Said said
-        cdef Figures figures
+        cdef MessageIds ids
+        cdef Value values[SENT_FIELDS]
         cdef bint is_batch
-        if request.fields[1].size == 0 or request.body.size == 0 or request.body.size > self.max_body:
+        cdef int32_t queue_id
+        if request.fields[SEND_TOPIC].size == 0 or request.body.size == 0 or request.body.size > self.max_body:
             return 0
-        topic = self.topics.find(request.fields[1])
-        if topic is None or not read_figures(request, topic.queue_count, HALF_FLAGS, &fields, &is_batch) or is_batch:
+        topic = self.topics.find(request.fields[SEND_TOPIC])
+        if topic is None or not read_send_fields(request, topic.queue_count, HALF_FLAGS, &fields, &is_batch) or is_batch:
             return 0
-        figures.queue_id = fields.queue_id
+        queue_id = fields.queue_id
         fields.sys_flag &= ~TRANSACTION_BITS
-        if not read_properties(request.fields[8], self.half_names, &said, False, self.hold_halves is None):
+        if not read_properties(request.fields[SEND_PROPERTIES], self.half_names, &said, False, not self.must_wait):
             return 0
         self.make_ready()
-        fields.properties_length = self.write_half_properties(request.fields[8], said.unique, topic, figures.queue_id)
+        fields.properties_length = self.write_half_properties(request.fields[SEND_PROPERTIES], said.unique, topic, queue_id)
         if fields.properties_length == 0:
             return 0
         fields.properties = self.properties
         fields.topic = <const uint8_t*><const char*>self.half_topic
         fields.topic_length = len(self.half_topic)
         fields.queue_id = 0
-        fields.born_host = <const uint8_t*><const char*>born_host
-        fields.born_host_length = len(born_host)
+        fields.born_host = <const uint8_t*><const char*>self.born_host
+        fields.born_host_length = len(self.born_host)
         fields.store_host = <const uint8_t*><const char*>self.store_host
         fields.store_host_length = len(self.store_host)
         fields.prepared_transaction_offset = 0
-        fields.store_timestamp = now
+        fields.store_timestamp = self.now
         size = append_fields(self.log, self.half_queue, self.index, &fields, False)
         if size <= 0:
             return 0
@@ -253,12 +253,17 @@ cdef class FastTransactions(ShortWay):
         if self.half_queue.watched:
             self.notify(self.half_queue, PyBytes_FromStringAndSize(<const char*>self.properties, fields.properties_length))
         if request.flag == 0:
-            figures.queue_offset = fields.queue_offset
-            figures.physical_offset = fields.physical_offset
-            figures.sizes = NULL
-            figures.count = 1
-            figures.unique = said.unique
-            write_answer(self.out, self.half_answers, request, &figures, self.id_start)
+            memset(values, 0, sizeof(values))
+            ids.start = self.id_start
+            ids.start_size = len(self.id_start)
+            ids.physical_offset = fields.physical_offset
+            ids.sizes = NULL
+            ids.count = 1
+            values[SENT_MSG_ID].ids = &ids
+            values[SENT_QUEUE_ID].number = queue_id
+            values[SENT_QUEUE_OFFSET].number = fields.queue_offset
+            values[SENT_TRANSACTION_ID].text = &said.unique
+            write_answer(self.pending_halves if self.must_wait else self.out, self.half_answers, request, values, 0)
         return 1
 
     cdef int64_t write_half_properties(self, Text given, Text unique, HalfTopic topic, int32_t queue_id) except -1:
@@ -296,27 +301,32 @@ cdef class FastTransactions(ShortWay):
             return NULL
         return data if crc_is_right(data, layout) else NULL
 
-    cdef int take_end(self, Request* request, int64_t now) except -1:
+    cdef int take_end(self, Request* request) except -1:
         """End a half message as its producer says, and write the answer. 0 if the general path has to decide."""
         cdef int64_t offset, physical, decision, number = 0
         cdef const uint8_t* half
         cdef Layout layout
-        cdef Text stored
+        cdef Text stored, check, group = request.fields[END_PRODUCER_GROUP]
         cdef Said said
         cdef HalfTopic topic
-        cdef int slot
+        cdef int place
         if request.flag != 0 and request.flag != ONEWAY:
             return 0
-        if request.fields[0].size == 0 or not text_to_int(request.fields[1], 0, LARGEST, &offset):
+        if request.fields[END_PRODUCER_GROUP].size == 0:
             return 0
-        if not text_to_int(request.fields[2], 0, LARGEST, &physical):
+        if not text_to_int(request.fields[END_TRAN_STATE_TABLE_OFFSET], 0, LARGEST, &offset):
             return 0
-        if not text_to_int(request.fields[3], 0, 0x7FFFFFFF, &decision) or (decision != COMMIT and decision != ROLLBACK):
+        if not text_to_int(request.fields[END_COMMIT_LOG_OFFSET], 0, LARGEST, &physical):
             return 0
-        if request.fields[4].data != NULL and not text_is(request.fields[4], b"false", 5):
+        if not text_to_int(request.fields[END_COMMIT_OR_ROLLBACK], 0, 0x7FFFFFFF, &decision):
+            return 0
+        if decision != COMMIT and decision != ROLLBACK:
+            return 0
+        check = request.fields[END_FROM_TRANSACTION_CHECK]
+        if check.data != NULL and not text_is(check, b"false", 5):
             return 0                     # the answer to a check: it may come for a half message that was renewed
-        for slot in range(5, 9):
-            if not is_ascii(request.fields[slot]):
+        for place in range(END_FIELDS):
+            if place != END_PRODUCER_GROUP and not is_ascii(request.fields[place]):
                 return 0
         if offset < self.ended.floor or self.ended.has(offset):
             return 0
@@ -327,16 +337,16 @@ cdef class FastTransactions(ShortWay):
         stored.size = layout.properties_length
         if not read_properties(stored, self.stored_names, &said, True, True) or not said.topic.size:
             return 0
-        if said.group.size != request.fields[0].size or memcmp(said.group.data, request.fields[0].data, said.group.size):
+        if said.group.size != group.size or memcmp(said.group.data, group.data, group.size):
             return 0
         topic = self.topics.find(said.topic)
         if topic is None or not text_to_int(said.queue, 0, topic.queue_count - 1, &number):
             return 0
-        if not self.write_end(half, &layout, &said, topic, <int32_t>number, decision == COMMIT, offset, now):
+        if not self.write_end(half, &layout, &said, topic, <int32_t>number, decision == COMMIT, offset, self.now):
             return 0
         if request.flag == 0:
             self.answered_ends += 1
-            write_answer(self.out, self.end_answers, request, NULL, self.id_start)
+            write_answer(self.pending_ends if self.must_wait else self.out, self.end_answers, request, NULL, 0)
         else:
             self.oneway_ends += 1
         return 1
@@ -348,7 +358,7 @@ cdef class FastTransactions(ShortWay):
         """The message for its topic, if it is a commit, and the op record behind it: both, or none of them."""
         cdef RecordFields message, op
         cdef Facts message_facts, op_facts
-        cdef int64_t message_size = 0, op_size, message_words = 0, op_words = 0, seconds
+        cdef int64_t message_size = 0, op_size, message_keys = 0, op_keys = 0, seconds
         cdef uint8_t body[NUMBER_BYTES + 2]
         cdef QueueTail queue = None
         self.describe_op(&op, said, is_commit, offset, body, now)
@@ -360,13 +370,13 @@ cdef class FastTransactions(ShortWay):
                 return 0
             self.describe_message(&message, half, layout, said, topic, queue_id, now)
             message_size = record_bytes(&message, False)
-            if message_size <= 0 or layout.body_length > self.max_body:
+            if message_size <= 0 or layout.body_length > self.max_committed:
                 return 0
             find_facts(message.properties, message.properties_length, &message_facts)
         if self.index.enabled:
-            message_words = count_words(&message_facts) if is_commit else 0
-            op_words = count_words(&op_facts)
-            if not index_has_room(self.index, message_words + op_words):
+            message_keys = count_index_keys(&message_facts) if is_commit else 0
+            op_keys = count_index_keys(&op_facts)
+            if not index_has_room(self.index, message_keys + op_keys):
                 return 0
         self.make_ready()
         if op_size <= 0 or not has_room(self.op_queue) or self.log.place == NULL:
@@ -374,10 +384,10 @@ cdef class FastTransactions(ShortWay):
         if self.log.position + message_size + op_size + 8 > self.log.size:
             return 0
         if is_commit:
-            append_known(self.log, queue, self.index, &message, &message_facts, message_size, message_words, False)
+            append_known(self.log, queue, self.index, &message, &message_facts, message_size, message_keys, False)
         self.ended.take_in(offset)
-        append_known(self.log, self.op_queue, self.index, &op, &op_facts, op_size, op_words, False)
-        if message_words + op_words:
+        append_known(self.log, self.op_queue, self.index, &op, &op_facts, op_size, op_keys, False)
+        if message_keys + op_keys:
             write_header(self.index)
         self.taken_ends += 1
         if offset < self.counted_before:
@@ -442,8 +452,8 @@ cdef class FastTransactions(ShortWay):
         self, RecordFields* op, Said* said, bint is_commit, int64_t offset, uint8_t* body, int64_t now
     ) except -1:
         """The op record: which half message ended, and how; found again by the transaction's id."""
-        cdef bytes words = self.commit_words if is_commit else self.rollback_words
-        cdef uint8_t* target = put(self.op_properties, <const char*>words, len(words))
+        cdef bytes start = self.commit_start if is_commit else self.rollback_start
+        cdef uint8_t* target = put(self.op_properties, <const char*>start, len(start))
         cdef uint8_t* stop
         target = put(put(target, said.unique.data, said.unique.size), b"\x02", 1)
         stop = put(put_number(body, offset), b",", 1)
@@ -471,7 +481,7 @@ cdef class FastTransactions(ShortWay):
     def take_published(self):
         """What was published since the last call: (topic, queue id, messages, bytes)."""
         taken = self.topics.take_written()
-        self.topics.let_go()
+        self.topics.drop_forgotten()
         return taken
 
     def take_ended(self):
@@ -483,7 +493,7 @@ cdef class FastTransactions(ShortWay):
                 taken.append((topic.text, topic.rolled_back, topic.latency, topic.counted))
                 topic.rolled_back = topic.counted = 0
                 topic.latency = {}
-        self.topics.let_go()
+        self.topics.drop_forgotten()
         return taken
 
 
@@ -493,3 +503,9 @@ cdef inline bint has_room(QueueTail queue) noexcept:
         queue.place != NULL and queue.next_offset * 20 >= queue.file_start
         and (queue.next_offset + 1) * 20 - queue.file_start <= queue.limit
     )
+
+
+cdef bytes taken_from(Out pending):
+    answers = PyBytes_FromStringAndSize(<const char*>pending.data, pending.size)
+    pending.clear()
+    return answers

@@ -24,6 +24,7 @@ from arrowmq.remoting.handlers import Hook
 from arrowmq.store.listeners import Listener
 from arrowmq.touches import Steps
 from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.in_place.fields import EXTRA_FIELDS, FIELDS
 
 
 class Does(Flag):
@@ -117,7 +118,11 @@ class KindPermit:
         for stage in kind.stages:
             steps = self._permit.stages[stage]
             for step, touches in steps.declared:
-                if step in self._implements or not (touches.codes is None or touches.codes & kind.codes):
+                if (
+                    step in self._implements
+                    or step in self._permit.native_checks
+                    or not (touches.codes is None or touches.codes & kind.codes)
+                ):
                     continue
                 # It touches only what has all that it declares, so to leave alone what has one of them is enough.
                 if touches.only_while is not None:
@@ -144,6 +149,9 @@ class Permit:
             "listeners": listeners,
         }
         self.closers: list[Closer] = []
+        #: Request hooks that have a native form, which every request of the fast path has to pass
+        self.native_checks: dict[Hook, Any] = {}
+        self.extra_fields: dict[str, int] = {}
         self.on_change: list[Callable[[], object]] = []
         self._kinds: list[KindPermit] = []
         for steps in self.stages.values():
@@ -158,6 +166,17 @@ class Permit:
     def remove(self, name: str) -> None:
         """Takes a closer out again."""
         self.closers = [closer for closer in self.closers if closer.name != name]
+        self.changed()
+
+    def check_natively(self, hook: Hook, check: Any, fields: tuple[str, ...] = ()) -> None:
+        """A hook of every request has a native form (`RequestCheck` in `_router_native.pxd`): what that passes need not
+        be shown to the hook, and the fast path stays open beside it. `fields` are what it reads beyond a request's
+        header; they stand in `request.fields` from `FIELDS` on."""
+        names = dict.fromkeys((*self.extra_fields, *fields))
+        if len(names) > EXTRA_FIELDS:
+            raise ValueError(f"{len(names)} fields; there is room for {EXTRA_FIELDS}")
+        self.native_checks[hook] = check
+        self.extra_fields = {name: FIELDS + number for number, name in enumerate(names, 1)}
         self.changed()
 
     def of(self, kind: Kind, implements: tuple[Any, ...] = ()) -> KindPermit:

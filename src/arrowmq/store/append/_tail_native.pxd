@@ -94,18 +94,15 @@ cdef int64_t record_bytes(const RecordFields *fields, bint with_crc) noexcept no
 cdef int64_t checked_bytes(const RecordFields *fields, bint with_crc) except -100
 cdef void find_facts(const uint8_t *properties, int64_t length, Facts *facts) noexcept nogil
 cdef int64_t count_index_keys(const Facts *facts) noexcept nogil
-cdef inline int64_t count_words(const Facts *facts) noexcept nogil:  # the name that `broker.fastpath` still uses
-    return count_index_keys(facts)
-
 # Says which index slot will be touched, while there is other work to do until it comes into the processor's cache.
-cdef void expect_key(QueueTail queue, IndexTail index, Facts *facts) noexcept
-cdef bint index_has_room(IndexTail index, int64_t words) noexcept
+cdef void prefetch_key(QueueTail queue, IndexTail index, Facts *facts) noexcept
+cdef bint index_has_room(IndexTail index, int64_t index_keys) noexcept
 cdef int64_t code_of(QueueTail queue, const Facts *facts, int64_t store_timestamp) except? -9223372036854775807
 # Writes record, queue entry and index entries; the record's size, or which room is missing (then nothing was written).
 cdef int64_t append_fields(LogTail log, QueueTail queue, IndexTail index, RecordFields *fields, bint with_crc) except -100
-# The second half of it, for who has found out the size and the words, and that the room is there.
+# The second half of it, for who has found out the size and the index keys, and that the room is there.
 cdef int64_t append_known(
-    LogTail log, QueueTail queue, IndexTail index, RecordFields *fields, const Facts *facts, int64_t size, int64_t words,
+    LogTail log, QueueTail queue, IndexTail index, RecordFields *fields, const Facts *facts, int64_t size, int64_t index_keys,
     bint with_crc,
 ) except -100
 cdef int write_entry(LogTail log, QueueTail queue, int64_t physical, int64_t size, int64_t code) except -1

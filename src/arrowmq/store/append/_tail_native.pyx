@@ -343,7 +343,7 @@ cdef inline uint8_t *slot_of(IndexTail index, int64_t hash_of_key) noexcept:
     return index.place + HEADER_BYTES + 4 * <int64_t>(<uint32_t>hash_of_key % <uint32_t>index.slots)
 
 
-cdef void expect_key(QueueTail queue, IndexTail index, Facts *facts) noexcept:
+cdef void prefetch_key(QueueTail queue, IndexTail index, Facts *facts) noexcept:
     cdef int64_t found
     if facts.unique_length and index.place != NULL:
         found = hash_ascii(queue.topic_hash, facts.unique, facts.unique_length)
@@ -507,7 +507,7 @@ cdef int64_t append_fields(LogTail log, QueueTail queue, IndexTail index, Record
         words = count_index_keys(&facts)
         if words and not index_has_room(index, words):
             return _NEEDS_INDEX_ROOM
-        expect_key(queue, index, &facts)
+        prefetch_key(queue, index, &facts)
     append_known(log, queue, index, fields, &facts, size, words, with_crc)
     if words:
         write_header(index)

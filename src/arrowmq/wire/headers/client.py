@@ -31,15 +31,15 @@ class SendMessage(TopicHeader, kw_only=True):
     @classmethod
     def from_v2_ext(cls, ext: Mapping[str, str]) -> SendMessage:
         """Reads the form of the V2 codes."""
-        return decode_header(cls, {name: ext[letter] for name, letter in _V2_LETTERS.items() if letter in ext})
+        return decode_header(cls, {name: ext[letter] for name, letter in V2_LETTERS.items() if letter in ext})
 
     def to_v2_ext(self) -> dict[str, str]:
         """Writes the form of the V2 codes."""
         ext = encode_header(self)
-        return {letter: ext[name] for name, letter in _V2_LETTERS.items() if name in ext}
+        return {letter: ext[name] for name, letter in V2_LETTERS.items() if name in ext}
 
 
-_V2_LETTERS = {
+V2_LETTERS = {
     "producerGroup": "a",
     "topic": "b",
     "defaultTopic": "c",

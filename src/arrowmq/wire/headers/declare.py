@@ -92,6 +92,11 @@ def wire_names(cls: type[Header]) -> tuple[str, ...]:
     return tuple(wire_name for _, wire_name, _, _ in _plans.get(cls) or _plan(cls))
 
 
+def field_names(cls: type[Header]) -> tuple[tuple[str, str], ...]:
+    """The same with the Python name of each before its Java name."""
+    return tuple((name, wire_name) for name, wire_name, _, _ in _plans.get(cls) or _plan(cls))
+
+
 def _integer(cls: type[Header], wire_name: str, text: str, bound: int) -> int:
     if _DECIMAL.fullmatch(text):
         number = int(text)
