@@ -13,6 +13,11 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 NAMED_FILE = re.compile(r"`((?:src|tests|benchmarks|docs|examples|tools|packaging)/[\w./-]+)`")
 
+PACKAGES = "|".join(
+    sorted(path.name for path in (ROOT / "src" / "arrowmq").iterdir() if (path / "__init__.py").exists())
+)
+NAMED_MODULE = re.compile(rf"`((?:{PACKAGES})/[\w./]+)`")
+
 
 def text_of(page: Path) -> str:
     return FENCE.sub("", page.read_text())
@@ -25,6 +30,7 @@ def links_of(page: Path) -> list[Path]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_files_that_a_page_names_are_there(page: Path) -> None:
     named = [ROOT / name for name in NAMED_FILE.findall(text_of(page))]
+    named += [ROOT / "src" / "arrowmq" / name for name in NAMED_MODULE.findall(text_of(page))]
     assert [] == [str(path.relative_to(ROOT)) for path in [*links_of(page), *named] if not path.exists()]
 
 

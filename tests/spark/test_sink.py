@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ import pytest
 from live import Server, wait_for
 from pyspark.sql.types import StringType, StructField, StructType
 
+from arrowmq.spark import run_stream
+from arrowmq.spark.blocking_link import LinkLost
 from arrowmq.spark.cluster import Cluster, Connection, Refusal
 from arrowmq.spark.options import OptionError
 from arrowmq.spark.sink.batch_decisions import BEGUN, DONE, BatchDecisions, Entry
 from arrowmq.spark.sink.send import Halves, Outgoing, Sender, may_leave
 from arrowmq.spark.sink.transactions import BATCH_PROPERTY, QUERY_PROPERTY, Committer
-from arrowmq.spark.sink.writer import SinkOptions
-from arrowmq.spark.stream_start import unhurried
-from arrowmq.wire.codes import RequestCode
+from arrowmq.spark.sink.writer import Sent, SinkOptions, StreamWriter
+from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command
 from arrowmq.wire.message_queue import MessageQueue
 
@@ -110,25 +112,46 @@ def test_one_bad_row_leaves_nothing_of_an_exactly_once_write(spark: Any, server:
     assert [b"there"] == [bytes(row.body) for row in read(spark, server, "SinkBadRow").collect()]
 
 
-def test_a_stream_arrives_exactly_once_over_restarts(spark: Any, server: Server, tmp_path: Path) -> None:
-    write(spark.range(500).selectExpr("cast(id as string) as body"), server, "SinkFrom")
+# Spark writes a file of its log under another name, with a checksum beside it (on a local disk), and renames the file,
+# then the checksum. A kill may come before all of it (and after the sink's commit), before the renaming, or in between.
+def not_written(log: Path, number: str) -> None:
+    (log / f".{number}.crc").unlink()
+    (log / number).unlink()
+
+
+def not_renamed(log: Path, number: str) -> None:
+    (log / number).rename(log / f".{number}.7d1f.tmp")
+    (log / f".{number}.crc").rename(log / f"..{number}.7d1f.tmp.crc")
+
+
+def checksum_not_renamed(log: Path, number: str) -> None:
+    (log / f".{number}.crc").rename(log / f"..{number}.7d1f.tmp.crc")
+
+
+@pytest.mark.parametrize("leave", [not_written, not_renamed, checksum_not_renamed])
+def test_a_stream_arrives_exactly_once_over_restarts(
+    spark: Any, server: Server, tmp_path: Path, leave: Callable[[Path, str], None]
+) -> None:
+    source, target = f"SinkFrom-{leave.__name__}", f"SinkTo-{leave.__name__}"
+    write(spark.range(500).selectExpr("cast(id as string) as body"), server, source)
 
     def run() -> None:
-        stream = spark.readStream.format("arrowmq").option("namesrv", server.namesrv).option("topic", "SinkFrom")
+        stream = spark.readStream.format("arrowmq").option("namesrv", server.namesrv).option("topic", source)
         stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 200).load()
         writer = stream.select("body").writeStream.format("arrowmq").option("namesrv", server.namesrv)
-        writer = writer.option("topic", "SinkTo").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        unhurried(lambda: writer.trigger(availableNow=True).start().awaitTermination())
+        writer = writer.option("topic", target).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        run_stream(writer.trigger(availableNow=True))
 
     run()
-    # As after a crash between the sink's commit and Spark's own: the last batch is not known to be done.
     commits = tmp_path / "checkpoint" / "commits"
-    last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-    (commits / f".{last.name}.crc").unlink(missing_ok=True)
-    last.unlink()
+    last = max((path.name for path in commits.iterdir() if path.name.isdigit()), key=int)
+    leave(commits, last)
+    if leave is checksum_not_renamed:
+        leave(tmp_path / "checkpoint" / "offsets", last)
+    write(spark.range(500, 600).selectExpr("cast(id as string) as body"), server, source)
     run()
-    found = Counter(bytes(row.body) for row in read(spark, server, "SinkTo").collect())
-    assert {str(number).encode(): 1 for number in range(500)} == dict(found)
+    found = Counter(bytes(row.body) for row in read(spark, server, target).collect())
+    assert {str(number).encode(): 1 for number in range(600)} == dict(found)
 
 
 # --------------------------------------------------------------------------------------- the commit, without Spark
@@ -231,6 +254,87 @@ def test_a_batch_that_is_given_up_after_its_commit_began_is_not_rolled_back(serv
     committer.decisions.write(Entry(query, 0, BEGUN, halves, cluster.max_offsets(committer._targets(halves))))
     committer.give_up(query, 0, halves)
     Committer(connect(server), GROUP).end_batch(query, 0, Halves(), accepts_lost_record=False)
+    assert Counter({"first": 1, "a": 1, "b": 1}) == visible(cluster, target)
+
+
+def test_what_a_commit_is_about_to_begin_is_not_rolled_back_by_who_gives_it_up(server: Server, target: str) -> None:
+    """A driver that dies slowly has Spark give the batch up while the process of its commit lives on."""
+    cluster = connect(server)
+    query = f"slow-{target}"
+    sent = Sent(2, query, send_halves(cluster, target, query, 0, ["a", "b"]))
+    schema = StructType([StructField("body", StringType())])
+    options = {"namesrv": server.namesrv, "topic": target, "producerGroup": GROUP}
+    writer = StreamWriter(SinkOptions.parse(options, schema, is_stream=True))
+    writer.abort([sent], 0)
+    writer.commit([sent], 0)
+    assert Counter({"first": 1, "a": 1, "b": 1}) == visible(cluster, target)
+    # Where a task has failed there is no commit to come.
+    lost = Sent(1, query, send_halves(cluster, target, query, 1, ["c"]))
+    writer.abort([lost, None], 1)
+    with pytest.raises(Refusal, match="comes too late"):
+        Committer(cluster, GROUP)._end("broker-a", lost.halves.places["broker-a"], 8)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_of_two_drivers_that_commit_a_batch_at_once_the_first_in_the_topic_decides(
+    server: Server, target: str, is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = f"two-{target}"
+    ours, theirs = connect(server), connect(server)
+    mine = send_halves(ours, target, query, 0, ["a", "b", "c"])
+    other = send_halves(theirs, target, query, 0, ["a", "b", "c"])
+    rival = Committer(theirs, GROUP)
+    whole = BatchDecisions.write
+
+    def write_later(self: BatchDecisions, entry: Entry) -> None:
+        """The other driver comes in between our look and our record."""
+        monkeypatch.undo()
+        whole(rival.decisions, Entry(query, 0, BEGUN, other, theirs.max_offsets(rival._targets(other))))
+        if is_done:
+            rival.end_batch(query, 0, Halves(), accepts_lost_record=False)
+        whole(self, entry)
+
+    monkeypatch.setattr(BatchDecisions, "write", write_later)
+    Committer(ours, GROUP).end_batch(query, 0, mine, accepts_lost_record=False)
+    assert Counter({"first": 1, "a": 1, "b": 1, "c": 1}) == visible(ours, target)
+    latest = BatchDecisions(ours).latest(query)
+    assert latest is not None
+    assert (0, DONE) == (latest.batch_id, latest.state)
+
+
+def test_a_repetition_that_cannot_be_rolled_back_now_does_not_fail_its_batch(
+    server: Server, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = f"unsaid-{target}"
+    cluster = connect(server)
+    committer = Committer(cluster, GROUP)
+    committer.end_batch(query, 0, send_halves(cluster, target, query, 0, ["a"]), accepts_lost_record=False)
+    repeated = send_halves(cluster, target, query, 0, ["a"])
+
+    def lost(*_: Any) -> None:
+        raise LinkLost("the broker is away")
+
+    monkeypatch.setattr(Committer, "_end", lost)
+    committer.end_batch(query, 0, repeated, accepts_lost_record=False)
+    assert Counter({"first": 1, "a": 1}) == visible(cluster, target)
+
+
+def test_a_broker_that_is_busy_is_asked_again_to_end_half_messages(
+    server: Server, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = f"busy-{target}"
+    cluster = connect(server)
+    halves = send_halves(cluster, target, query, 0, ["a", "b"])
+    refusals = [ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY]
+    whole = Committer._end
+
+    def end(self: Committer, broker: str, places: list[tuple[int, int]], decision: int) -> None:
+        if refusals:
+            raise Refusal(refusals.pop(), "busy", "committing half messages")
+        whole(self, broker, places, decision)
+
+    monkeypatch.setattr(Committer, "_end", end)
+    Committer(cluster, GROUP).end_batch(query, 0, halves, accepts_lost_record=False)
     assert Counter({"first": 1, "a": 1, "b": 1}) == visible(cluster, target)
 
 

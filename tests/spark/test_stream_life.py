@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import pytest
 from live import Server, wait_for
 from test_source import connect, fill, run_stream, source
 
+from arrowmq import spark as arrowmq_spark
 from arrowmq.spark.sink.send import Outgoing, Sender
+from arrowmq.spark.source.data_source import ArrowmqSource
 from arrowmq.spark.stream_start import unhurried
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command
@@ -210,3 +214,37 @@ def test_the_names_of_older_connectors_read_the_same(spark: Any, server: Server)
         .load()
         .count()
     )
+
+
+class LateSource(ArrowmqSource):
+    @classmethod
+    def name(cls) -> str:
+        return "arrowmq.late"
+
+
+def test_a_stream_whose_python_process_came_too_late_is_started_again(
+    spark: Any, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job on a busy machine ended with an error before it had begun: Spark waits ten seconds for that process."""
+    late = tmp_path / "late-python"
+    late.write_text(
+        f"""#!/bin/sh
+case "$*" in *python_streaming_source_runner*)
+  if [ ! -e {tmp_path}/was-late ]; then touch {tmp_path}/was-late; sleep 10.5; fi;;
+esac
+exec {sys.executable} "$@"
+"""
+    )
+    late.chmod(0o755)
+    fill(server, "Late", 30, queues=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(spark.sparkContext, "pythonExec", str(late))
+        spark.dataSource.register(LateSource)
+    stream = spark.readStream.format("arrowmq.late").option("namesrv", server.namesrv).option("topic", "Late")
+    rows = stream.option("startingOffsets", "earliest").load().select("body")
+    writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "data"))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    with caplog.at_level(logging.WARNING, logger="arrowmq.spark.stream_start"):
+        arrowmq_spark.run_stream(writer)
+    assert "took more than ten seconds" in caplog.text
+    assert 30 == spark.read.parquet(str(tmp_path / "data")).count()

@@ -8,5 +8,6 @@ behind `arrowmq pipeline`. Everything distributed is Spark's: the same program r
 from __future__ import annotations
 
 from arrowmq.spark.session import JavaMissing, register, session
+from arrowmq.spark.stream_start import run_stream
 
-__all__ = ["JavaMissing", "register", "session"]
+__all__ = ["JavaMissing", "register", "run_stream", "session"]

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 log = logging.getLogger("arrowmq.spark.stream_start")
 T = TypeVar("T")
@@ -27,3 +30,10 @@ def unhurried(action: Callable[[], T]) -> T:
                 raise
             log.warning("this machine is busy: Spark's Python process took more than ten seconds; starting it again")
     return action()
+
+
+def run_stream(writer: DataStreamWriter) -> None:
+    """Starts a stream that ends by itself (`trigger(availableNow=True)`), and waits for its end; what goes wrong in it
+    is raised. The same as `writer.start().awaitTermination()`, but for a machine so busy that Spark gives its Python
+    process up: then the stream is started again."""
+    unhurried(lambda: writer.start().awaitTermination())

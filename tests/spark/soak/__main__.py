@@ -5,6 +5,7 @@
     crashes   a real Spark stream whose driver, executors, Python workers and broker are killed (crashes.py)
     commits   a process that does what Spark's driver does around the sink's commit, killed at a numbered step: while
               sending, before and after the book is written, between any two ends; every third seed kills the broker
+    random    a plain job of 40,000 rows, killed six times at any moment; its last run must end well (random_kills.py)
     standalone  source, sinks and pipelines on a Spark cluster of processes (standalone.py)
     million   rows of 1 KiB over 8 queues in batch, in streams of several triggers and from the store files, on our
               broker and on Apache's (large.py)
@@ -84,6 +85,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=120, help="of real streams; 0 leaves them out")
     parser.add_argument("--commits", type=int, default=60, help="seeds of commits without Spark; 0 leaves them out")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the large read; 0 leaves it out")
+    parser.add_argument("--random", type=int, default=3, help="rounds of a job killed at random; 0 leaves them out")
     parser.add_argument("--standalone", type=int, default=1, help="0 leaves the cluster of processes out")
     given = parser.parse_args()
     began = time.monotonic()
@@ -93,6 +95,8 @@ def main() -> None:
         failures += part("crashes.py", "--stage", stage, "--seed", str(given.seed), "--kills", kills)
     if given.commits:
         failures += all_commits(given.seed, given.commits)
+    if given.random:
+        failures += part("random_kills.py", "--seed", str(given.seed), "--rounds", str(given.random))
     if given.standalone:
         failures += part("standalone.py")
     for kind in ("arrowmq", "apache") if given.rows else ():

@@ -37,7 +37,7 @@ KILL_WITHIN_S = 5.0
 
 def job(namesrv: str, source: str, target: str, checkpoint: str) -> None:
     """What a user would write."""
-    from arrowmq.spark import session
+    from arrowmq.spark import run_stream, session
 
     spark = session("random kills", master="local[2]", is_short=True)
     print(STARTED, flush=True)
@@ -45,7 +45,7 @@ def job(namesrv: str, source: str, target: str, checkpoint: str) -> None:
     rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", BATCH_ROWS).load()
     writer = rows.select("body", "queueId").writeStream.format("arrowmq").option("namesrv", namesrv)
     writer = writer.option("topic", target).option("checkpointLocation", checkpoint)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    run_stream(writer.trigger(availableNow=True))
     spark.stop()
 
 

@@ -46,6 +46,11 @@ class Entry:
     # Where the target queues ended before the first half message was made visible.
     before: Offsets = field(default_factory=dict)
 
+    def is_of(self, halves: Halves) -> bool:
+        """Whether it is these half messages that are to become visible."""
+        mine, given = ({name: each for name, each in some.places.items() if each} for some in (self.halves, halves))
+        return self.state == BEGUN and mine == given
+
 
 @dataclass
 class _Page:
@@ -126,13 +131,8 @@ class BatchDecisions:
             entry = _decode(zlib.decompress(b"".join(page.parts)))
             page.parts.clear()
             newest = page.entry
-            if (
-                newest is not None
-                and newest.batch_id == entry.batch_id
-                and newest.state == BEGUN
-                and entry.state == BEGUN
-            ):
-                return  # the first decision stands
+            if newest is not None and (entry.batch_id, entry.state == DONE) <= (newest.batch_id, newest.state == DONE):
+                return  # the first decision stands, and one about an earlier batch comes too late
             page.entry = entry
 
     def _queues(self, query_id: str) -> list[MessageQueue]:

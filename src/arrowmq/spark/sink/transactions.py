@@ -5,6 +5,8 @@
     repeated    finds the batch among the decisions: `done` → nothing to do; `begun` → looks which messages are visible
                 already (a committed message names the half message it was made from) and ends the others;
                 in both cases the half messages of the repetition are rolled back
+    at once     a driver that was killed may live on for a moment, with its commit under way: whose `begun` is the first
+                in the topic decides, and each looks again after it has written its own
     asked back  a broker asks about half messages that nobody ended: those of batches that are done, or of attempts
                 that lost, are rolled back; of a batch that is under way the answer is "not known yet"
 
@@ -25,7 +27,7 @@ from arrowmq.spark.cluster import Cluster, Refusal
 from arrowmq.spark.options import OptionError
 from arrowmq.spark.sink.batch_decisions import BEGUN, DONE, BatchDecisions, Entry
 from arrowmq.spark.sink.exchange import Run, end_frames
-from arrowmq.spark.sink.send import Halves
+from arrowmq.spark.sink.send import BUSY, Halves
 from arrowmq.spark.source.pull import Subscription, read_range
 from arrowmq.spark.source.ranges import OffsetRange
 from arrowmq.wire import fastjson
@@ -73,34 +75,39 @@ class Committer:
             )
         if known is not None and known.state == BEGUN:
             self._finish(known)
-        if known is not None and known.batch_id >= batch_id:
-            log.info("batch %d of query %s is committed already; its repetition is rolled back", batch_id, query_id)
-            self.roll_back(self._without(halves, known.halves))
-        else:
+        if known is None or known.batch_id < batch_id:
             before = self.cluster.max_offsets(self._targets(halves))
             entry = Entry(query_id, batch_id, BEGUN, halves, before)
             self.decisions.write(entry)
-            self._commit(entry, dict(halves.places))
-            self.decisions.write(Entry(query_id, batch_id, DONE))
+            known = self.decisions.latest(query_id) or entry
+            self._finish(known, is_fresh=known.is_of(halves))
+        if not known.is_of(halves):
+            log.info("batch %d of query %s is committed already; its repetition is rolled back", batch_id, query_id)
+            self.roll_back(self._without(halves, known.halves))
         self.answer_questions(halves)
 
     def give_up(self, query_id: str, batch_id: int, halves: Halves) -> None:
-        """Rolls back what a failed batch has sent, unless its commit has begun: then the next run takes that up.
-
-        Spark calls this also when the commit itself failed, in the middle."""
+        """Rolls back what a failed batch has sent, unless its commit has begun: then the next run takes that up."""
         known = self.decisions.latest(query_id)
         if known is not None and known.batch_id >= batch_id:
             halves = self._without(halves, known.halves)
         self.roll_back(halves)
 
     def roll_back(self, halves: Halves) -> None:
+        """If that cannot be said now, brokers ask about them later, and are told then: no reason to fail."""
         for broker, places in halves.places.items():
-            self._end(broker, places, ROLLBACK)
+            try:
+                self._end(broker, places, ROLLBACK)
+            except LinkLost as lost:
+                log.warning("half messages on broker %s are rolled back when it asks about them: %s", broker, lost)
 
-    def _finish(self, entry: Entry) -> None:
-        """Takes up a commit that was interrupted: ends what is not visible yet."""
-        log.info("taking up the commit of batch %d of query %s", entry.batch_id, entry.query_id)
-        self._commit(entry, self._missing(entry))
+    def _finish(self, entry: Entry, *, is_fresh: bool = False) -> None:
+        """Ends the half messages of a batch; of one that another process began, those that are not visible yet."""
+        if entry.state == DONE:
+            return
+        if not is_fresh:
+            log.info("taking up the commit of batch %d of query %s", entry.batch_id, entry.query_id)
+        self._commit(entry, dict(entry.halves.places) if is_fresh else self._missing(entry))
         self.decisions.write(Entry(entry.query_id, entry.batch_id, DONE))
 
     def _commit(self, entry: Entry, places: Places) -> None:
@@ -110,11 +117,12 @@ class Committer:
                 for broker in list(places):
                     self._end(broker, places[broker], COMMIT)
                     del places[broker]
-            except LinkLost as lost:
-                if time.monotonic() > deadline:
+            except (LinkLost, Refusal) as trouble:
+                is_passing = isinstance(trouble, LinkLost) or trouble.code in BUSY
+                if not is_passing or time.monotonic() > deadline:
                     raise
                 # Some of what was sent may have been done: only the target topic can tell.
-                log.warning("committing batch %d: %s; looking what is visible", entry.batch_id, lost)
+                log.warning("committing batch %d: %s; looking what is visible", entry.batch_id, trouble)
                 time.sleep(0.2)
                 places = self._missing(entry)
 
@@ -226,7 +234,10 @@ class Committer:
                 log.warning("broker %s cannot be greeted now: %s", broker, lost)
         questions, self._questions = self._questions, []
         for broker, question in questions:
-            self._answer(broker, question)
+            try:
+                self._answer(broker, question)
+            except LinkLost as lost:
+                log.warning("a question of broker %s is left open, it asks again: %s", broker, lost)
 
     def _greet(self, broker: str) -> None:
         address = self.cluster.address(broker)

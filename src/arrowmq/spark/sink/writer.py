@@ -180,6 +180,11 @@ class _Writer:
         )
 
     def give_up(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        """Spark calls this where tasks have failed, and also where a commit has, in the middle. Every task's message is
+        there only in the second case: then that commit's process may live on and begin yet, and what it is about to
+        make visible must not be rolled back. If it never does, brokers ask about these half messages."""
+        if all(isinstance(message, Sent) for message in messages):
+            return
         cluster = cluster_of(self.options.connection)
         for message in messages:
             if isinstance(message, Sent):
