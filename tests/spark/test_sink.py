@@ -302,6 +302,21 @@ def test_of_two_drivers_that_commit_a_batch_at_once_the_first_in_the_topic_decid
     assert (0, DONE) == (latest.batch_id, latest.state)
 
 
+def test_a_record_that_can_be_read_only_a_moment_later_is_waited_for(
+    server: Server, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's broker enters a message into its queue after it has acknowledged it."""
+    query = f"moment-{target}"
+    cluster = connect(server)
+    stale: list[Entry | None] = [None, None, None]  # before the record is written, and twice after
+    whole = BatchDecisions.latest
+    monkeypatch.setattr(BatchDecisions, "latest", lambda self, name: stale.pop() if stale else whole(self, name))
+    halves = send_halves(cluster, target, query, 0, ["a", "b"])
+    Committer(cluster, GROUP).end_batch(query, 0, halves, accepts_lost_record=False)
+    assert [] == stale
+    assert Counter({"first": 1, "a": 1, "b": 1}) == visible(cluster, target)
+
+
 def test_a_repetition_that_cannot_be_rolled_back_now_does_not_fail_its_batch(
     server: Server, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,11 +79,37 @@ class Running:
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
+    def clean_up(self) -> None:
+        """Ends a Java that outlived its Python, if it has not done so itself."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     def wait(self, seconds: float) -> int | None:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+
+
+def _killed_and_run(
+    runs: list[Running], arguments: list[str], log: Path, chance: random.Random, kills: int, done: Counter[str]
+) -> str | None:
+    for number in range(kills):
+        running = Running(arguments, log)
+        runs.append(running)
+        running.is_started.wait(LONGEST_RUN_S)
+        ended = running.wait(chance.uniform(0, KILL_WITHIN_S))
+        if ended is not None and ended != 0:
+            return f"run {number + 1} failed by itself, with exit code {ended}"
+        only_python = chance.random() < 0.5
+        running.kill(only_python=only_python)
+        done["had ended" if ended == 0 else "Python only" if only_python else "everything"] += 1
+    last = Running(arguments, log)
+    runs.append(last)
+    ended = last.wait(LONGEST_RUN_S)
+    if ended is None:
+        return "the last run did not end"
+    return None if ended == 0 else f"the last run ended with exit code {ended}"
 
 
 def one_round(server: Server, folder: Path, seed: int, kills: int) -> str | None:
@@ -94,22 +120,14 @@ def one_round(server: Server, folder: Path, seed: int, kills: int) -> str | None
     log = folder / f"job-{seed}.log"
     arguments = [server.namesrv, source, target, str(folder / f"checkpoint-{seed}")]
     done: Counter[str] = Counter()
-    for number in range(kills):
-        running = Running(arguments, log)
-        running.is_started.wait(LONGEST_RUN_S)
-        ended = running.wait(chance.uniform(0, KILL_WITHIN_S))
-        if ended is not None and ended != 0:
-            return f"run {number + 1} failed by itself (exit code {ended}):\n{log.read_text()[-6000:]}"
-        only_python = chance.random() < 0.5
-        running.kill(only_python=only_python)
-        done["had ended" if ended == 0 else "Python only" if only_python else "everything"] += 1
-    last = Running(arguments, log)
-    ended = last.wait(LONGEST_RUN_S)
-    if ended is None:
-        last.kill(only_python=False)
-        return f"the last run did not end:\n{log.read_text()[-6000:]}"
-    if ended != 0:
-        return f"the last run ended with {ended}:\n{log.read_text()[-6000:]}"
+    runs: list[Running] = []
+    try:
+        wrong = _killed_and_run(runs, arguments, log, chance, kills, done)
+    finally:
+        for run in runs:
+            run.clean_up()
+    if wrong is not None:
+        return f"{wrong}:\n{log.read_text()[-6000:]}"
     expected, found = visible(server.namesrv, source), visible(server.namesrv, target)
     for queue, bodies in expected.items():
         have = found.get(queue, [])

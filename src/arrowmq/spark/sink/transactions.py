@@ -79,12 +79,26 @@ class Committer:
             before = self.cluster.max_offsets(self._targets(halves))
             entry = Entry(query_id, batch_id, BEGUN, halves, before)
             self.decisions.write(entry)
-            known = self.decisions.latest(query_id) or entry
+            known = self._standing(entry)
             self._finish(known, is_fresh=known.is_of(halves))
         if not known.is_of(halves):
             log.info("batch %d of query %s is committed already; its repetition is rolled back", batch_id, query_id)
             self.roll_back(self._without(halves, known.halves))
         self.answer_questions(halves)
+
+    def _standing(self, entry: Entry) -> Entry:
+        """The decision on a batch, once a record about it can be read: Apache's broker enters one into its queue a
+        moment after it has acknowledged it."""
+        deadline = time.monotonic() + self.cluster.connection.patience_s
+        while True:
+            known = self.decisions.latest(entry.query_id)
+            if known is not None and known.batch_id >= entry.batch_id:
+                return known
+            if time.monotonic() > deadline:
+                raise LinkLost(
+                    f"the record of batch {entry.batch_id} was stored and cannot be read (option patienceMs)"
+                )
+            time.sleep(0.01)
 
     def give_up(self, query_id: str, batch_id: int, halves: Halves) -> None:
         """Rolls back what a failed batch has sent, unless its commit has begun: then the next run takes that up."""
