@@ -56,14 +56,18 @@ class Cluster:
             own = {"brokerName": name, "namesrvAddr": self.names_address, **settings}
             self.brokers[name] = simulation.machine(name, node_maker(own, broker_port=BROKER_PORT))
 
+    @property
+    def machines(self) -> list[Machine]:
+        return [self.namesrv, *self.brokers.values()]
+
     async def start(self) -> None:
-        for machine in (self.namesrv, *self.brokers.values()):
+        for machine in self.machines:
             await machine.start()
 
     async def start_again(self) -> None:
         """Everything that is down comes back, and everything that is parted meets again."""
         self.simulation.network.heal()
-        for machine in (self.namesrv, *self.brokers.values()):
+        for machine in self.machines:
             if not machine.is_running:
                 await machine.start()
 
@@ -83,6 +87,8 @@ async def produce(client: Client, cluster: Cluster, auditor: Auditor, lane: str,
             except arrowmq.ArrowMQError:
                 await asyncio.sleep(client.simulation.chance.uniform(0.05, 0.5))
                 continue
+            if receipt.status is not arrowmq.SendStatus.SEND_OK:
+                continue  # stored, and less is promised than was asked for: it may be there
             queue: Queue = (receipt.broker_name, receipt.queue_id)
             auditor.acknowledge(lane, body, queue, receipt.queue_offset)
             await asyncio.sleep(client.simulation.chance.uniform(0.0, 0.2))
@@ -109,7 +115,7 @@ async def disturb(cluster: Cluster, faults: tuple[str, ...], auditor: Auditor, e
     chance = cluster.simulation.chance
     while not ends.is_set():
         await asyncio.sleep(chance.uniform(0.2, 8.0))
-        machine = chance.choice([cluster.namesrv, *cluster.brokers.values()])
+        machine = chance.choice(cluster.machines)
         if chance.random() < 0.6:
             with suppress(TimeoutError):
                 async with asyncio.timeout(5.0):
@@ -151,28 +157,49 @@ async def until(is_so: Callable[[], bool], seconds: float) -> None:
 async def stored(client: Client, cluster: Cluster) -> dict[Queue, list[bytes]]:
     """Everything in the topic, from the brokers themselves."""
     found: dict[Queue, list[bytes]] = {}
-    remoting = RemotingClient(client.clock)
     for broker in cluster.brokers:
-        for queue_id in range(QUEUES):
-            bodies: list[bytes] = []
-            while True:
-                header = {
-                    "consumerGroup": "AUDIT", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(len(bodies)),
-                    "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
-                    "subVersion": "0", "subscription": "*",
-                }  # fmt: skip
-                request = Command.request(RequestCode.PULL_MESSAGE, header)
-                try:
-                    answer = await remoting.invoke(cluster.address(broker), request, 5.0)
-                except RemotingError:
-                    await asyncio.sleep(0.5)
-                    continue
-                if answer.code != ResponseCode.SUCCESS:
-                    break
-                bodies += [record.body for record in decode_records(answer.body)]
-            found[broker, queue_id] = bodies
+        found |= await stored_at(client, broker, cluster.address(broker))
+    return found
+
+
+async def stored_at(client: Client, broker: str, address: str) -> dict[Queue, list[bytes]]:
+    """Everything of the topic at one address."""
+    found: dict[Queue, list[bytes]] = {}
+    remoting = RemotingClient(client.clock)
+    for queue_id in range(QUEUES):
+        bodies: list[bytes] = []
+        while True:
+            header = {
+                "consumerGroup": "AUDIT", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(len(bodies)),
+                "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+                "subVersion": "0", "subscription": "*",
+            }  # fmt: skip
+            request = Command.request(RequestCode.PULL_MESSAGE, header)
+            try:
+                answer = await remoting.invoke(address, request, 5.0)
+            except RemotingError:
+                await asyncio.sleep(0.5)
+                continue
+            if answer.code != ResponseCode.SUCCESS:
+                break
+            bodies += [record.body for record in decode_records(answer.body)]
+        found[broker, queue_id] = bodies
     await remoting.close()
     return found
+
+
+async def produce_in_trouble(
+    cluster: Cluster, clients: list[Client], auditor: Auditor, faults: tuple[str, ...], messages: int
+) -> None:
+    """All clients send their messages, and one thing after the other goes wrong meanwhile."""
+    calm = asyncio.Event()
+    producers = [
+        client.start(produce(client, cluster, auditor, f"l{number}", messages)) for number, client in enumerate(clients)
+    ]
+    disturber = asyncio.ensure_future(disturb(cluster, faults, auditor, calm))
+    await asyncio.gather(*producers)
+    calm.set()
+    await disturber
 
 
 async def trouble(
@@ -188,16 +215,9 @@ async def trouble(
     await cluster.start()
     clients = [Client(simulation, number + 1) for number in range(lanes + 1)]
     await clients[0].start(make_topic(clients[0], cluster))
-    consumed, calm = asyncio.Event(), asyncio.Event()
+    consumed = asyncio.Event()
     consumer = clients[0].start(consume(clients[0], cluster, auditor, consumed))
-    producers = [
-        client.start(produce(client, cluster, auditor, f"l{number}", messages))
-        for number, client in enumerate(clients[1:])
-    ]
-    disturber = asyncio.ensure_future(disturb(cluster, faults, auditor, calm))
-    await asyncio.gather(*producers)
-    calm.set()
-    await disturber
+    await produce_in_trouble(cluster, clients[1:], auditor, faults, messages)
     await cluster.start_again()
     auditor.check_stored(await clients[1].start(stored(clients[1], cluster)))
     with suppress(TimeoutError):
@@ -205,6 +225,6 @@ async def trouble(
     auditor.check_delivered()
     consumed.set()
     await consumer
-    for machine in (*cluster.brokers.values(), cluster.namesrv):
+    for machine in reversed(cluster.machines):
         await machine.stop()
     return auditor

@@ -18,12 +18,14 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from arrowmq.clock import Timer
 
 if TYPE_CHECKING:
     from simulated_network import Network
+    from simulated_sockets import Sockets
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 START_MS = 1_760_000_000_000
@@ -67,6 +69,7 @@ class _NoSelector:
 
 class SimulatedLoop(asyncio.BaseEventLoop):
     network: Network
+    sockets: Sockets
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -150,14 +153,29 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # The network
 
+    def add_reader(self, descriptor: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        one = self.sockets.find(descriptor)
+        one.reader = partial(callback, *args)
+        one.wake()
+
+    def remove_reader(self, descriptor: Any) -> bool:
+        self.sockets.find(descriptor).reader = None
+        return True
+
+    async def sock_connect(self, one: Any, address: Any) -> None:  # type: ignore[override]
+        await self.network.connect(current_process(), lambda: one, *address)
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:  # type: ignore[override]
+        return [(2, 1, 0, "", (host, port))]
+
     async def create_server(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        return self.network.listen(_process(), factory, int(port))
+        return self.network.listen(current_process(), factory, int(port))
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
-        return await self.network.connect(_process(), factory, str(host), int(port))
+        return await self.network.connect(current_process(), factory, str(host), int(port))
 
 
-def _process() -> Process:
+def current_process() -> Process:
     process = PROCESS.get()
     assert process is not None, "only processes have sockets"
     return process

@@ -25,6 +25,7 @@ from unittest import mock
 from simulated_disk import PowerCutDisk
 from simulated_loop import DISK_DELAY_S, Process, SimulatedClock, SimulatedLoop
 from simulated_network import Network, run_in
+from simulated_sockets import Sockets
 from writing import abandon
 
 from arrowmq.server import Node, build_node
@@ -166,6 +167,7 @@ class Simulation:
         self.folder = folder
         self.loop = SimulatedLoop(seed)
         self.network = self.loop.network = Network(self.loop)
+        self.sockets = self.loop.sockets = Sockets(self.loop)
         self.chance = random.Random(seed * 7919 + 1)
         self.machines: dict[str, Machine] = {}
         self._patches = ExitStack()
@@ -175,6 +177,9 @@ class Simulation:
         state = random.getstate()
         self._patches.callback(random.setstate, state)
         random.seed(self.seed)
+        for module in ("feed", "feeds", "follower"):
+            self._patches.enter_context(mock.patch(f"arrowmq.replica.{module}.socket", self.sockets))
+        self._patches.enter_context(mock.patch("os.sendfile", self.sockets.sendfile))
         drawn = random.Random(self.seed + 1)
         self._patches.enter_context(mock.patch("os.urandom", drawn.randbytes))
         self._patches.enter_context(mock.patch("os.getpid", return_value=4711))
