@@ -14,6 +14,7 @@ before it: the broker's part asks for the port that the NameServer got. A new co
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from arrowmq.metrics.page import MetricsPage
     from arrowmq.namesrv.config import NamesrvConfig
     from arrowmq.namesrv.name_server import NameServer
+    from arrowmq.proxy.config import ProxyConfig
+    from arrowmq.proxy.proxy import Proxy
     from arrowmq.store.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -64,6 +67,7 @@ class Node:
         self.broker: Broker | None = None
         self.controller: Controller | None = None
         self.metrics: MetricsPage | None = None
+        self.proxy: Proxy | None = None
 
     @property
     def namesrv_address(self) -> str:
@@ -102,7 +106,7 @@ class Node:
             except Exception as failure:
                 log.exception("the %s did not stop in good order", component.name)
                 failures.append(failure)
-        self.metrics = self.broker = self.controller = self.namesrv = None
+        self.proxy = self.metrics = self.broker = self.controller = self.namesrv = None
         if failures:
             raise failures[0]
 
@@ -166,6 +170,20 @@ def metrics_part(node: Node) -> Component | None:
 
     node.metrics = MetricsPage(node.broker)
     return node.metrics
+
+
+def cluster_proxy_part(config: ProxyConfig, clock: Clock) -> Part:
+    """A proxy before the brokers that a NameServer knows."""
+
+    def part(node: Node) -> Component:
+        from arrowmq.proxy.backs.cluster import ClusterBack
+        from arrowmq.proxy.proxy import Proxy
+
+        config.namesrv_addr = config.namesrv_addr or node.namesrv_address
+        node.proxy = Proxy(config, ClusterBack(config, clock), clock)
+        return node.proxy
+
+    return part
 
 
 class InRoute:
@@ -258,3 +276,25 @@ def _controller_port(properties: Mapping[str, str]) -> int:
 
     place = ControllerConfig.from_properties(properties)[0].own_peer()
     return DEFAULT_PORT if place is None else place[1]
+
+
+def grpc_is_installed() -> bool:
+    """Whether what `arrowmq[grpc]` brings is there; looks for it without importing it."""
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in ("h2", "google.protobuf"))
+    except ModuleNotFoundError:
+        return False
+
+
+def build_proxy_node(properties: Mapping[str, str], clock: Clock | None = None) -> Node:
+    """A lone proxy before a cluster, from properties as Apache's rmq-proxy.json names them."""
+    from arrowmq.proxy.config import ProxyConfig
+
+    config, unknown = ProxyConfig.from_properties(properties)
+    if not config.namesrv_addr:
+        raise ConfigError("the proxy knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
+    if config.proxy_mode.upper() == "LOCAL":
+        raise ConfigError("proxyMode=LOCAL: a proxy in a broker's process is `arrowmq broker --proxy-port N`")
+    if unknown:
+        log.info("settings without effect here: %s", ", ".join(unknown))
+    return Node([cluster_proxy_part(config, clock or SystemClock())])

@@ -21,6 +21,7 @@ COMMANDS = {
     "namesrv": ("arrowmq.cli.serve.command:namesrv", "Run a NameServer."),
     "broker": ("arrowmq.cli.serve.command:broker", "Run a broker; `broker config` shows and changes its settings."),
     "controller": ("arrowmq.cli.serve.controller:controller", "Run a controller: it elects masters."),
+    "proxy": ("arrowmq.cli.serve.proxy:proxy", "Run a gRPC proxy before a cluster, for clients of the 5.x line."),
     "topic": ("arrowmq.cli.topic:topic_group", "Create, list, show and delete topics."),
     "group": ("arrowmq.cli.group:group_group", "Consumer groups: list, show, lag, delete."),
     "offset": ("arrowmq.cli.offset:offset_group", "Show and reset the offsets of a group."),

@@ -82,7 +82,7 @@ class RemotingServer:
                 family=socket.AF_UNSPEC if ":" in host else socket.AF_INET,
             )
         except OSError as error:
-            raise ListenFailed(error.errno, _why_not(error, host, port)) from error
+            raise ListenFailed(error.errno, why_not_listening(error, host, port)) from error
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 
@@ -111,7 +111,7 @@ class RemotingServer:
                 connection.abort()
 
 
-def _why_not(error: OSError, host: str, port: int) -> str:
+def why_not_listening(error: OSError, host: str, port: int) -> str:
     place = f"{host or '*'}:{port}"
     if error.errno == errno.EADDRINUSE:
         return f"cannot listen on {place}: another program uses this port; stop it or choose another port"

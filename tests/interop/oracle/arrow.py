@@ -20,7 +20,7 @@ COMMAND = (
 )
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path}
 
@@ -35,13 +35,13 @@ def server(folder: Path, namesrv_port: int, port: int, /, **config: Value) -> Se
     config = {"brokerIP1": HOST, "brokerName": "broker-a", **config}
     where = ["--dir", str(folder), "--namesrv-port", str(namesrv_port), "--port", str(port)]
     command = [*COMMAND, "server", *where, *_settings(config)]
-    return Server("arrowmq", command, folder, port=port, ready="ready", env=_environment())
+    return Server("arrowmq", command, folder, port=port, ready="ready", env=environment())
 
 
 def namesrv(folder: Path, port: int, /, **config: Value) -> Server:
     folder.mkdir(parents=True, exist_ok=True)
     command = [*COMMAND, "namesrv", "--port", str(port), "--dir", str(folder), *_settings(config)]
-    return Server("arrowmq-namesrv", command, folder, port=port, ready="ready", env=_environment())
+    return Server("arrowmq-namesrv", command, folder, port=port, ready="ready", env=environment())
 
 
 def broker(folder: Path, port: int, namesrv: str, /, name: str = "broker-a", **config: Value) -> Server:
@@ -50,7 +50,7 @@ def broker(folder: Path, port: int, namesrv: str, /, name: str = "broker-a", **c
     config = {"brokerIP1": HOST, **config}
     where = ["-n", namesrv, "--name", name, "--port", str(port), "--dir", str(store)]
     command = [*COMMAND, "broker", *where, *_settings(config)]
-    return Server("arrowmq-broker", command, folder, port=port, ready="ready", env=_environment())
+    return Server("arrowmq-broker", command, folder, port=port, ready="ready", env=environment())
 
 
 def controller(folder: Path, port: int, /, etcd: str = "", **config: Value) -> Server:
@@ -58,4 +58,4 @@ def controller(folder: Path, port: int, /, etcd: str = "", **config: Value) -> S
     config = {"bindAddress": HOST, **config}
     where = ["--dir", str(folder / "data"), "--port", str(port), *(["--etcd", etcd] if etcd else [])]
     command = [*COMMAND, "controller", *where, *_settings(config)]
-    return Server("arrowmq-controller", command, folder, port=port, ready="ready", env=_environment())
+    return Server("arrowmq-controller", command, folder, port=port, ready="ready", env=environment())

@@ -128,6 +128,8 @@ def ready_line(running: Node) -> str:
         parts.append(f"controller {running.controller.address}")
     if running.broker is not None:
         parts.append(f"broker {running.broker.config.broker_name} at {running.broker_address}")
+    if running.proxy is not None:
+        parts.append(f"gRPC proxy at {running.proxy.address}")
     return f"ready: {', '.join(parts)} ({time.monotonic() - STARTED:.2f} s)"
 
 

@@ -1,0 +1,88 @@
+"""What the service asks of the place where messages are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from arrowmq.wire.bodies import SubscriptionGroupConfig, TopicRouteData
+from arrowmq.wire.bodies.topics import TopicConfig
+from arrowmq.wire.codes import ResponseCode
+from arrowmq.wire.frames import Command
+from arrowmq.wire.headers.declare import Header, decode_header
+
+if TYPE_CHECKING:
+    from arrowmq.proxy.service.clients import Client
+
+HeaderType = TypeVar("HeaderType", bound=Header)
+
+TIMEOUT_S = 3.0
+
+
+class Reply:
+    """A broker's answer, whatever its code."""
+
+    __slots__ = ("_ext", "_header", "body", "code", "remark")
+
+    def __init__(
+        self,
+        code: int,
+        remark: str | None = None,
+        body: bytes = b"",
+        *,
+        ext: dict[str, str] | None = None,
+        header: Header | None = None,
+    ) -> None:
+        self.code = code
+        self.remark = remark
+        self.body = body
+        self._ext = ext
+        self._header = header
+
+    @property
+    def is_ok(self) -> bool:
+        return self.code == ResponseCode.SUCCESS
+
+    def header(self, kind: type[HeaderType]) -> HeaderType:
+        if isinstance(self._header, kind):
+            return self._header
+        return decode_header(kind, self._ext or {})
+
+
+#: Broker, and the CHECK_TRANSACTION_STATE that it sent: somebody must say what became of a half message.
+TransactionCheck = Callable[[str, Command], object]
+
+
+class Back(Protocol):
+    """Raises `Fault` where there is nothing to answer with: no route, no broker, no answer in time."""
+
+    async def start(self, on_check: TransactionCheck) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def route(self, topic: str) -> TopicRouteData: ...
+
+    async def topic_config(self, topic: str) -> TopicConfig | None: ...
+
+    async def group_config(self, group: str) -> SubscriptionGroupConfig | None: ...
+
+    def ask(
+        self,
+        broker: str,
+        code: int,
+        header: Header,
+        body: bytes = b"",
+        *,
+        client: Client | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Awaitable[Reply]:
+        """Ask the master of this name."""
+
+    def notify(self, broker: str, code: int, header: Header) -> Awaitable[None]:
+        """Without an answer."""
+
+    def registered(self, client: Client) -> Awaitable[None]:
+        """The client has told its settings, or that it is still there."""
+
+    def unregistered(self, client: Client) -> Awaitable[None]:
+        """The client has gone."""

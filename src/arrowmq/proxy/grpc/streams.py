@@ -1,0 +1,215 @@
+"""The calls of one connection: from events of streams to methods."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from google.protobuf.message import DecodeError, Message
+
+from arrowmq.proxy.grpc.call import Call, trailers_of
+from arrowmq.proxy.grpc.framing import ACCEPTED
+from arrowmq.proxy.grpc.methods import Method, MethodTable
+from arrowmq.proxy.grpc.status import GrpcCode, GrpcError
+from arrowmq.proxy.http2.events import DATA, END, HEADERS, RESET, Event, Headers
+from arrowmq.remoting.failures import FailureLog
+
+if TYPE_CHECKING:
+    from arrowmq.proxy.http2.connection import Http2Connection
+
+log = logging.getLogger(__name__)
+_failures = FailureLog()
+
+#: Of all requests of a connection that are not whole yet
+MAX_HELD_BYTES = 64 * 1024 * 1024
+#: For a unary request to come whole
+REQUEST_S = 60.0
+_EAGER = sys.version_info >= (3, 12)
+
+
+class GrpcStreams:
+    def __init__(self, connection: Http2Connection, methods: MethodTable, tasks: set[asyncio.Task[Any]]) -> None:
+        self._connection = connection
+        self._methods = methods
+        self._calls: dict[int, Call] = {}
+        self._tasks = tasks
+        self._held = 0
+
+    @property
+    def calls(self) -> int:
+        return len(self._calls)
+
+    def happened(self, event: Event) -> None:
+        kind, stream, value = event
+        if kind == DATA:
+            call = self._calls.get(stream)
+            if call is not None:
+                self._data(call, cast(bytes, value))
+        elif kind == HEADERS:
+            self._begin(stream, cast(Headers, value))
+        elif kind == END:
+            call = self._calls.get(stream)
+            if call is not None:
+                self._end(call)
+        elif kind == RESET:
+            call = self._calls.pop(stream, None)
+            if call is not None:
+                self._held -= call.reader.held
+                call.cancelled()
+
+    def lost(self) -> None:
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.cancelled()
+
+    def sweep(self, now: float) -> None:
+        for stream in [stream for stream, call in self._calls.items() if call.is_ended]:
+            del self._calls[stream]
+        for call in list(self._calls.values()):
+            if call.inbound is None and not call.is_whole and now - call.began > REQUEST_S:
+                self._refuse(call, GrpcCode.DEADLINE_EXCEEDED, f"the request did not come within {REQUEST_S:g} s")
+
+    # --- steps of a call ---------------------------------------------------------------------------------------------
+
+    def _begin(self, stream: int, headers: Headers) -> None:
+        metadata = dict(headers)
+        core = self._connection.core
+        if metadata.get(b":method") != b"POST":
+            core.send_headers(stream, [(b":status", b"405"), (b"allow", b"POST")], end=True)
+            return
+        if not metadata.get(b"content-type", b"").startswith(b"application/grpc"):
+            core.send_headers(stream, [(b":status", b"415"), (b"accept", b"application/grpc")], end=True)
+            return
+        path = metadata.get(b":path", b"")
+        method = self._methods.get(path)
+        if method is None:
+            # The words of gRPC's Java server, which people search for.
+            said = f"Method not found: {path.decode('utf-8', 'replace').removeprefix('/')}"
+            answer = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+            core.send_headers(stream, answer + trailers_of(GrpcCode.UNIMPLEMENTED, said), end=True)
+            return
+        call = Call(self._connection, stream, method, metadata)
+        self._calls[stream] = call
+        call.began = self._connection.heard_at
+        if method.duplex is not None:
+            try:
+                call.inbound = method.duplex(call)
+            except Exception as error:
+                self._failed(call, error)
+
+    def _data(self, call: Call, data: bytes) -> None:
+        reader = call.reader
+        before = reader.held
+        try:
+            messages = reader.feed(data)
+            self._held += reader.held - before
+            if self._held > MAX_HELD_BYTES:
+                raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "too much is on its way on this connection")
+            for message in messages:
+                if call.is_ended:
+                    return
+                request = call.method.request.FromString(message)
+                if call.inbound is not None:
+                    call.inbound.received(request)
+                elif call.request is not None:
+                    raise GrpcError(GrpcCode.INTERNAL, "Too many requests")
+                else:
+                    call.request = request
+        except DecodeError:
+            name = call.method.request.DESCRIPTOR.full_name
+            self._refuse(call, GrpcCode.INTERNAL, f"Invalid protobuf byte sequence: this is no {name}")
+        except GrpcError as error:
+            self._refuse(call, error.code, error.message)
+        except Exception as error:
+            self._failed(call, error)
+
+    def _end(self, call: Call) -> None:
+        if call.is_ended:
+            self._calls.pop(call.stream, None)
+            return
+        if call.inbound is not None:
+            try:
+                call.inbound.ended()
+            except Exception as error:
+                self._failed(call, error)
+            return
+        if call.reader.held or call.request is None:
+            self._refuse(call, GrpcCode.INTERNAL, "Half-closed without a request")
+            return
+        call.is_whole = True
+        method = call.method
+        try:
+            if method.unary is not None:
+                outcome = method.unary(call, call.request)
+                if isinstance(outcome, Message):
+                    self._calls.pop(call.stream, None)
+                    call.answer(outcome)
+                    return
+                self._spawn(self._unary(call, cast(Coroutine[Any, Any, Message], outcome)))
+            else:
+                assert method.streaming is not None
+                self._spawn(self._streaming(call, method))
+        except Exception as error:
+            self._failed(call, error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        loop = asyncio.get_running_loop()
+        if _EAGER:
+            task = asyncio.Task(work, loop=loop, eager_start=True)  # type: ignore[call-arg,unused-ignore]
+            if task.done():
+                return
+        else:
+            task = loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _unary(self, call: Call, outcome: Coroutine[Any, Any, Message]) -> None:
+        try:
+            answer = await outcome
+        except asyncio.CancelledError:
+            call.end(GrpcCode.UNAVAILABLE, "the server stops")
+            raise
+        except Exception as error:
+            self._failed(call, error)
+            return
+        self._calls.pop(call.stream, None)
+        call.answer(answer)
+
+    async def _streaming(self, call: Call, method: Method) -> None:
+        assert method.streaming is not None
+        try:
+            outcome = method.streaming(call, call.request)
+            if inspect.isawaitable(outcome):
+                await outcome
+        except asyncio.CancelledError:
+            call.end(GrpcCode.UNAVAILABLE, "the server stops")
+            raise
+        except Exception as error:
+            self._failed(call, error)
+            return
+        self._calls.pop(call.stream, None)
+        call.end()
+
+    def _failed(self, call: Call, error: Exception) -> None:
+        if isinstance(error, GrpcError):
+            self._refuse(call, error.code, error.message)
+            return
+        _failures.report(call.method.path, self._connection.peer_text, error)
+        self._refuse(call, GrpcCode.INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _refuse(self, call: Call, code: GrpcCode, message: str) -> None:
+        self._calls.pop(call.stream, None)
+        self._held -= call.reader.held
+        if call.inbound is not None and not call.is_ended:
+            call.inbound.cancelled()
+        if code == GrpcCode.UNIMPLEMENTED and not call.has_begun and not call.is_ended:
+            call.is_ended = True
+            answer = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", ACCEPTED)]
+            self._connection.core.send_headers(call.stream, answer + trailers_of(code, message), end=True)
+            self._connection.changed()
+            return
+        call.end(code, message)

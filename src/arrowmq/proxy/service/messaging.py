@@ -1,0 +1,132 @@
+"""The table of calls: who answers which, and what a failure becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from arrowmq.clock import Clock
+from arrowmq.proxy.backs.back import Back
+from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.grpc.call import Call
+from arrowmq.proxy.grpc.methods import Method
+from arrowmq.proxy.messages import definition_pb2 as v2
+from arrowmq.proxy.messages import service_pb2 as calls
+from arrowmq.proxy.service.caller import Caller
+from arrowmq.proxy.service.faults import Fault, status_of
+from arrowmq.proxy.service.receiving import Receiving
+from arrowmq.proxy.service.routing import Routing
+from arrowmq.proxy.service.sending import Sending
+from arrowmq.proxy.service.settling import Settling
+from arrowmq.proxy.service.telemetry import Telemetry
+from arrowmq.proxy.service.transactions import Transactions
+from arrowmq.remoting.failures import FailureLog
+
+SERVICE = "apache.rocketmq.v2.MessagingService"
+_failures = FailureLog()
+
+Handler = Callable[[Caller, Any], Awaitable[Any]]
+
+
+class MessagingService:
+    """The service of one proxy, on one back."""
+
+    def __init__(self, config: ProxyConfig, back: Back, clock: Clock) -> None:
+        self.config, self.back, self.clock = config, back, clock
+        self.transactions = Transactions(back, clock)
+        self.clients = self.transactions.clients
+        self.routing = Routing(config, back, clock)
+        self.settling = Settling(config, back, self.clients, clock)
+        self.sending = Sending(config, back, self.routing, self.clients, clock)
+        self.receiving = Receiving(config, back, self.routing, self.settling, self.clients, clock)
+        self.telemetry = Telemetry(config, back, self.clients, self.settling.renewal, clock)
+        self.answered: dict[tuple[str, int], int] = {}
+
+    async def start(self) -> None:
+        await self.back.start(self.transactions.check)
+        self.settling.renewal.start()
+        self.telemetry.start()
+
+    async def drain(self) -> None:
+        """End what clients hold open; they come again, here or elsewhere."""
+        await self.telemetry.stop()
+
+    async def stop(self) -> None:
+        await self.settling.renewal.stop()
+        await self.back.stop()
+
+    def methods(self) -> list[Method]:
+        unary: list[tuple[str, type[Message], type[Message], Handler]] = [
+            ("QueryRoute", calls.QueryRouteRequest, calls.QueryRouteResponse, self.routing.query_route),
+            ("Heartbeat", calls.HeartbeatRequest, calls.HeartbeatResponse, self.telemetry.heartbeat),
+            ("SendMessage", calls.SendMessageRequest, calls.SendMessageResponse, self.sending.send_message),
+            (
+                "QueryAssignment",
+                calls.QueryAssignmentRequest,
+                calls.QueryAssignmentResponse,
+                self.routing.query_assignment,
+            ),
+            ("AckMessage", calls.AckMessageRequest, calls.AckMessageResponse, self.settling.ack_message),
+            (
+                "ForwardMessageToDeadLetterQueue",
+                calls.ForwardMessageToDeadLetterQueueRequest,
+                calls.ForwardMessageToDeadLetterQueueResponse,
+                self.settling.forward,
+            ),
+            (
+                "EndTransaction",
+                calls.EndTransactionRequest,
+                calls.EndTransactionResponse,
+                self.transactions.end_transaction,
+            ),
+            (
+                "NotifyClientTermination",
+                calls.NotifyClientTerminationRequest,
+                calls.NotifyClientTerminationResponse,
+                self.telemetry.terminate,
+            ),
+            (
+                "ChangeInvisibleDuration",
+                calls.ChangeInvisibleDurationRequest,
+                calls.ChangeInvisibleDurationResponse,
+                self.settling.change_invisible_duration,
+            ),
+            ("RecallMessage", calls.RecallMessageRequest, calls.RecallMessageResponse, self.sending.recall_message),
+        ]
+        methods = [
+            Method(f"/{SERVICE}/{name}", request, unary=self._unary(name, handler, answer))
+            for name, request, answer, handler in unary
+        ]
+        methods.append(Method(f"/{SERVICE}/ReceiveMessage", calls.ReceiveMessageRequest, streaming=self._receive))
+        methods.append(Method(f"/{SERVICE}/Telemetry", calls.TelemetryCommand, duplex=self._telemetry))
+        return methods
+
+    def _unary(self, name: str, handler: Handler, answer: type[Any]) -> Callable[[Call, Any], Awaitable[Message]]:
+        async def serve(call: Call, request: Any) -> Message:
+            try:
+                caller = Caller(call)
+                caller.check()
+                response: Message = await handler(caller, request)
+            except Fault as fault:
+                response = answer(status=fault.status)
+            except Exception as error:
+                _failures.report(name, call.connection.peer_text, error)
+                response = answer(status=status_of(v2.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"))
+            key = (name, response.status.code)  # type: ignore[attr-defined]
+            self.answered[key] = self.answered.get(key, 0) + 1
+            return response
+
+        return serve
+
+    async def _receive(self, call: Call, request: calls.ReceiveMessageRequest) -> None:
+        try:
+            await self.receiving.receive_message(Caller(call), request)
+        except Exception as error:
+            _failures.report("ReceiveMessage", call.connection.peer_text, error)
+            said = f"{type(error).__name__}: {error}"
+            call.send(calls.ReceiveMessageResponse(status=status_of(v2.INTERNAL_SERVER_ERROR, said)))
+
+    def _telemetry(self, call: Call) -> Any:
+        return self.telemetry.open(Caller(call))

@@ -1,0 +1,155 @@
+"""What becomes of a delivered message: AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
+
+The steps themselves (`ack`, `change`, `to_dead_letters`) are also used for messages that a client never sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from arrowmq.clock import Clock
+from arrowmq.proxy.backs.back import Back
+from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.messages import definition_pb2 as v2
+from arrowmq.proxy.messages import service_pb2 as calls
+from arrowmq.proxy.service import validation
+from arrowmq.proxy.service.caller import Caller
+from arrowmq.proxy.service.clients import Client, ClientTable
+from arrowmq.proxy.service.faults import OK, BrokerFault, Fault, status_of
+from arrowmq.proxy.service.handles import check_not_expired, parse_handle, real_topic
+from arrowmq.proxy.service.renewal import Renewal
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.headers import AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeResult, ConsumerSendMsgBack
+from arrowmq.wire.headers.pop import Receipt
+
+
+class Settling:
+    def __init__(self, config: ProxyConfig, back: Back, clients: ClientTable, clock: Clock) -> None:
+        self._config, self._back, self._clients, self._clock = config, back, clients, clock
+        self.renewal = Renewal(config, back, self, clock)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def ack_message(self, caller: Caller, request: calls.AckMessageRequest) -> calls.AckMessageResponse:
+        topic, group = request.topic.name, request.group.name
+        validation.check_topic(topic)
+        validation.check_group(group)
+        client = self._clients.get(caller.client_id)
+        if len(request.entries) == 1:
+            entries = [await self._ack_entry(client, topic, group, request.entries[0])]
+        else:
+            entries = await asyncio.gather(*(self._ack_entry(client, topic, group, entry) for entry in request.entries))
+        answer = calls.AckMessageResponse(entries=entries)
+        codes = {entry.status.code for entry in entries}
+        if not codes:
+            raise Fault(v2.INTERNAL_SERVER_ERROR, "ack message result is empty")
+        answer.status.CopyFrom(status_of(codes.pop() if len(codes) == 1 else v2.MULTIPLE_RESULTS))
+        return answer
+
+    async def _ack_entry(
+        self, client: Client | None, topic: str, group: str, entry: calls.AckMessageEntry
+    ) -> calls.AckMessageResultEntry:
+        result = calls.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+        try:
+            handle = self.renewal.taken(client, group, entry.message_id, entry.receipt_handle)
+            await self.ack(parse_handle(handle), topic, group, client)
+            result.status.CopyFrom(OK)
+        except Fault as fault:
+            result.status.CopyFrom(fault.status)
+        return result
+
+    async def change_invisible_duration(
+        self, caller: Caller, request: calls.ChangeInvisibleDurationRequest
+    ) -> calls.ChangeInvisibleDurationResponse:
+        topic, group = request.topic.name, request.group.name
+        validation.check_topic(topic)
+        validation.check_group(group)
+        duration = request.invisible_duration
+        invisible_ms = duration.seconds * 1000 + duration.nanos // 1_000_000
+        validation.check_invisible(self._config, invisible_ms)
+        parse_handle(request.receipt_handle)
+        client = self._clients.get(caller.client_id)
+        handle = self.renewal.taken(client, group, request.message_id, request.receipt_handle)
+        try:
+            receipt = await self.change(parse_handle(handle), topic, group, invisible_ms, client)
+        except Fault as fault:
+            # Clients put what they get into their message, also with a no: they shall not lose the handle by it.
+            return calls.ChangeInvisibleDurationResponse(status=fault.status, receipt_handle=handle)
+        return calls.ChangeInvisibleDurationResponse(status=OK, receipt_handle=receipt.encode())
+
+    async def forward(
+        self, caller: Caller, request: calls.ForwardMessageToDeadLetterQueueRequest
+    ) -> calls.ForwardMessageToDeadLetterQueueResponse:
+        topic, group = request.topic.name, request.group.name
+        validation.check_topic(topic)
+        validation.check_group(group)
+        client = self._clients.get(caller.client_id)
+        handle = self.renewal.taken(client, group, request.message_id, request.receipt_handle)
+        await self.to_dead_letters(parse_handle(handle), topic, group, request.message_id, client)
+        return calls.ForwardMessageToDeadLetterQueueResponse(status=status_of(v2.OK, "0"))
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    async def ack(self, receipt: Receipt, topic: str, group: str, client: Client | None = None) -> None:
+        check_not_expired(receipt, self._clock.now_ms())
+        header = AckMessage(
+            consumer_group=group,
+            topic=real_topic(receipt, topic, group),
+            queue_id=receipt.queue_id,
+            extra_info=receipt.encode(),
+            offset=receipt.queue_offset,
+            bname=receipt.broker_name,
+        )
+        reply = await self._back.ask(receipt.broker_name, RequestCode.ACK_MESSAGE, header, client=client)
+        if not reply.is_ok:
+            if reply.code == ResponseCode.SYSTEM_BUSY:
+                raise BrokerFault(reply.code, reply.remark)
+            raise Fault(v2.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
+
+    async def change(
+        self, receipt: Receipt, topic: str, group: str, invisible_ms: int, client: Client | None = None
+    ) -> Receipt:
+        """The message stays invisible for so long from now; the new receipt."""
+        check_not_expired(receipt, self._clock.now_ms())
+        header = ChangeInvisibleTime(
+            consumer_group=group,
+            topic=real_topic(receipt, topic, group),
+            queue_id=receipt.queue_id,
+            extra_info=receipt.encode(),
+            offset=receipt.queue_offset,
+            invisible_time=invisible_ms,
+            bname=receipt.broker_name,
+        )
+        reply = await self._back.ask(
+            receipt.broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, client=client
+        )
+        if not reply.is_ok:
+            if reply.code == ResponseCode.SYSTEM_BUSY:
+                raise BrokerFault(reply.code, reply.remark)
+            raise Fault(v2.INTERNAL_SERVER_ERROR, "changeInvisibleDuration failed: status is abnormal")
+        result = reply.header(ChangeInvisibleTimeResult)
+        return receipt._replace(
+            start_offset=receipt.queue_offset,
+            pop_time=result.pop_time,
+            invisible_time=result.invisible_time,
+            revive_queue_id=result.revive_qid,
+        )
+
+    async def to_dead_letters(
+        self, receipt: Receipt, topic: str, group: str, message_id: str, client: Client | None = None
+    ) -> None:
+        if receipt.commit_log_offset < 0:
+            raise Fault(v2.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
+        header = ConsumerSendMsgBack(
+            offset=receipt.commit_log_offset,
+            group=group,
+            delay_level=-1,
+            origin_msg_id=message_id,
+            origin_topic=real_topic(receipt, topic, group),
+            max_reconsume_times=0,
+            bname=receipt.broker_name,
+        )
+        reply = await self._back.ask(receipt.broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header, client=client)
+        if not reply.is_ok:
+            raise BrokerFault(reply.code, reply.remark)
+        await self.ack(receipt, topic, group, client)

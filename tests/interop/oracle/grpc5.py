@@ -1,0 +1,109 @@
+"""RocketMQ's own clients of the 5.x line, which speak gRPC, as hands; and the proxies that they connect to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from oracle import apache, arrow, java, toolchain
+from oracle.hand import Hand
+from oracle.java import Value
+from oracle.ports import HOST, free_port
+from oracle.process import Server
+
+SOURCES = Path(__file__).resolve().parent.parent / "grpc5"
+PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
+FLAVOURS = ("java", "python")
+_number = 0
+
+
+def start(flavour: str, endpoints: str, folder: Path, *, tls: bool = False) -> Hand:
+    """A new hand of a client ("java", "python", …) for a proxy."""
+    global _number
+    _number += 1
+    name = f"{flavour}5-{_number}"
+    env = {**os.environ, "HOME": str(folder)}
+    folder.mkdir(parents=True, exist_ok=True)
+    if flavour == "java":
+        arguments = [endpoints, "tls"] if tls else [endpoints]
+        command, env = java.command("Hand", arguments, folder, classpath=_java_classes())
+        return Hand(name, command, env, folder)
+    if flavour == "python":
+        return Hand(name, [str(_python()), str(SOURCES / "python" / "hand.py"), endpoints], env, folder)
+    raise ValueError(f"no hand of flavour {flavour}")
+
+
+def _java_classes() -> str:
+    toolchain.require("java", "javac", "mvn")
+    source = SOURCES / "java"
+    folder = toolchain.home() / f"grpc5-java-{_digest(source)}"
+    with toolchain.made_once(folder) as fresh:
+        if fresh:
+            goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}"]
+            toolchain.run(["mvn", "-B", "-q", "-f", str(source / "pom.xml"), *goal], timeout=900)
+            options = ["-nowarn", "-Xlint:none", "-d", str(fresh), "-cp", f"{fresh}/*"]
+            toolchain.run(["javac", *options, *map(str, source.glob("*.java"))], timeout=300)
+    return f"{folder}:{folder}/*"
+
+
+def _python() -> Path:
+    """The interpreter of an environment with nothing but the client in it."""
+    folder = toolchain.home() / f"grpc5-python-{hashlib.sha256(PYTHON_CLIENT.encode()).hexdigest()[:12]}"
+    with toolchain.made_once(folder) as fresh:
+        if fresh:
+            # A virtual environment cannot be moved: the packages lie in a folder of their own beside it.
+            fresh.mkdir(parents=True)
+            toolchain.run([sys.executable, "-m", "venv", str(fresh / "venv")], 300)
+            pip = [str(fresh / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+            toolchain.run([*pip, "--target", str(fresh / "packages"), PYTHON_CLIENT], 900)
+            shutil.rmtree(fresh / "venv")
+            (fresh / "python").write_text(
+                f'#!/bin/sh\nPYTHONPATH="{folder}/packages" exec "{sys.executable}" -s "$@"\n'
+            )
+            (fresh / "python").chmod(0o755)
+    return folder / "python"
+
+
+def _digest(folder: Path) -> str:
+    content = b"".join(path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file())
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+# --- proxies ------------------------------------------------------------------------------------------------------
+
+
+def arrow_proxy(folder: Path, namesrv: str, /, port: int = 0, **config: Value) -> Server:
+    """`arrowmq proxy` before a cluster."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
+    settings = [part for key, value in config.items() for part in ("--set", f"{key}={java.text(value)}")]
+    command = [*arrow.COMMAND, "proxy", "-n", namesrv, "--port", str(port), *settings]
+    return Server("arrowmq-proxy", command, folder, port=port, ready="ready", env=arrow.environment())
+
+
+def apache_proxy(folder: Path, namesrv: str, /, port: int = 0, **config: Value) -> Server:
+    """Apache's proxy in cluster mode."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "conf").mkdir(exist_ok=True)
+    port = port or free_port()
+    values: dict[str, Value] = {
+        "rocketMQClusterName": "DefaultCluster",
+        "grpcServerPort": port,
+        "remotingListenPort": free_port(),
+        "namesrvAddr": namesrv,
+        "localServeAddr": HOST,
+        **config,
+    }
+    (folder / "rmq-proxy.json").write_text(json.dumps(values))
+    command, env = java.command(
+        f"{apache.PACKAGE}.proxy.ProxyStartup",
+        ["-n", namesrv, "-pc", str(folder / "rmq-proxy.json")],
+        folder,
+        classpath=java.jars(),
+        properties={"com.rocketmq.proxy.configPath": folder / "rmq-proxy.json"},
+    )
+    return Server("apache-proxy", command, folder, port=port, ready="startup successfully", env=env)
