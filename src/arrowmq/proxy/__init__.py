@@ -5,7 +5,6 @@
     grpc/       calls on those streams: methods, metadata, deadlines, statuses; health and reflection
     service/    RocketMQ's MessagingService: what each call means
     backs/      where the messages are: the broker of this process, or the brokers that a NameServer knows
-    remoting/   clients of the older protocol, served through the proxy
 
 In: connections of gRPC clients. Out: requests to brokers, as values (`backs.back.Back`). A proxy keeps nothing that
 another one could not make again: receipt handles and transaction ids carry all that is needed to use them elsewhere.
