@@ -29,7 +29,6 @@ from arrowmq.refusals import (
     CONTROLLER_SETTINGS,
     GROUP_ATTRIBUTES,
     NAMESRV_SETTINGS,
-    REQUEST_MODES,
     TOPIC_ATTRIBUTES,
     Refusal,
     request_reasons,
@@ -187,14 +186,13 @@ def page() -> str:
 def refused_elsewhere() -> str:
     """What is refused besides settings."""
     parts = [
-        "\n## Topics, groups and request modes that are refused\n\n"
+        "\n## Topics and groups that are refused\n\n"
         "They are not made. What Apache's broker left of them in a store is kept, and the log says at the start that\n"
         "it has no effect.\n\n| what | value | why |\n|---|---|---|\n"
     ]
     tables = (
         ("topic attribute", TOPIC_ATTRIBUTES),
         ("group attribute", GROUP_ATTRIBUTES),
-        ("SET_MESSAGE_REQUEST_MODE", REQUEST_MODES),
     )
     parts.extend(
         f"| {what} `{refusal.key}` | {refusal.values.words} | {refusal.reason} |\n"

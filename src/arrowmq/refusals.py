@@ -83,12 +83,8 @@ BROKER_SETTINGS: tuple[Refusal, ...] = (
     # Controller
     Refusal("enableControllerMode", TRUE, "there is no controller to obey, and masters stay: set it to false"),
     # Pop
-    Refusal(
-        "defaultMessageRequestMode",
-        only("POP"),
-        "this broker has no pop consumption: leave it at PULL",
-    ),
-    Refusal("defaultMessageRequestMode", other_than("PULL", "POP"), "there is no such mode: leave it at PULL"),
+    Refusal("defaultMessageRequestMode", other_than("PULL", "POP"), "there is no such mode: take PULL or POP"),
+    Refusal("popConsumerKVServiceEnable", TRUE, _NO_ROCKSDB),
     # What is kept where
     Refusal(
         "storeType",
@@ -173,7 +169,7 @@ CONTROLLER_SETTINGS: tuple[Refusal, ...] = (
     ),
 )
 
-# --- topics, groups and request modes -------------------------------------------------------------------------------
+# --- topics and groups ----------------------------------------------------------------------------------------------
 
 TOPIC_ATTRIBUTES: tuple[Refusal, ...] = (
     Refusal(
@@ -181,7 +177,6 @@ TOPIC_ATTRIBUTES: tuple[Refusal, ...] = (
         only("COMPACTION"),
         "this broker compacts no topics, and would delete the only message of a key with its file: take DELETE",
     ),
-    Refusal("message.type", only("PRIORITY"), "this broker delivers in the order of arrival: take NORMAL"),
     Refusal("message.type", only("LITE"), "this broker has no lite topics: take NORMAL, and a topic for each"),
     Refusal(
         "reserve.time",
@@ -193,7 +188,6 @@ TOPIC_ATTRIBUTES: tuple[Refusal, ...] = (
 _NO_LITE = "this broker has no lite topics: leave it out"
 
 GROUP_ATTRIBUTES: tuple[Refusal, ...] = (
-    Refusal("priority.factor", GIVEN, "this broker delivers in the order of arrival: leave it out"),
     Refusal("lite.bind.topic", GIVEN, _NO_LITE),
     Refusal("lite.sub.model", GIVEN, _NO_LITE),
     Refusal("lite.sub.reset.offset.exclusive", GIVEN, _NO_LITE),
@@ -203,11 +197,8 @@ GROUP_ATTRIBUTES: tuple[Refusal, ...] = (
     Refusal("lite.sub.wildcard", GIVEN, _NO_LITE),
 )
 
-REQUEST_MODES: tuple[Refusal, ...] = (Refusal("mode", only("POP"), "this broker has no pop consumption: set PULL"),)
-
 # --- requests -------------------------------------------------------------------------------------------------------
 
-_POP = range(RequestCode.POP_MESSAGE, RequestCode.POP_ROLLBACK + 1)
 _LITE = range(RequestCode.POP_LITE_MESSAGE, RequestCode.TRIGGER_LITE_DISPATCH + 1)
 _CONTROLLER = range(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST + 1)
 _COLD_DATA = range(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO + 1)
@@ -258,7 +249,7 @@ _TO_A_CLIENT = (
 
 # The later line wins where two name the same code.
 BROKER_REQUESTS: tuple[tuple[Iterable[int], str], ...] = (
-    ((*_POP, RequestCode.BATCH_ACK_MESSAGE), "it has no pop consumption, consume by pulling"),
+    ((RequestCode.POP_ROLLBACK,), "its check points are in the revive topic already, it has no others to write back"),
     (_LITE, "it has no lite topics"),
     (_CONTROLLER, "a controller answers it, and none is here"),
     (_REPLICAS, "it has no replicas"),

@@ -18,11 +18,9 @@ from arrowmq.refusals import (
     BROKER_SETTINGS,
     GROUP_ATTRIBUTES,
     NAMESRV_SETTINGS,
-    REQUEST_MODES,
     TOPIC_ATTRIBUTES,
     Refusal,
 )
-from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
 
 APACHE = Path(__file__).resolve().parents[2] / "tools" / "apache_configuration.tsv"
@@ -85,7 +83,6 @@ async def test_no_such_setting_is_taken_over_at_run_time_nor_what_came_with_it(n
         ("transRocksDBEnable", "true"),
         ("metricsExporterType", "OTLP_GRPC"),
         ("metricsExporterType", "otlp_http"),
-        ("defaultMessageRequestMode", "POP"),
         ("messageStorePlugIn", "org.example.Plugin"),
         ("storeType", "defaultRocksDB"),
     ],
@@ -177,15 +174,6 @@ async def test_a_group_whose_promise_cannot_be_kept_is_not_made(node: Any, refus
     assert (None, None) == (node.broker.groups.get("first"), node.broker.groups.get("soon"))
 
 
-@pytest.mark.parametrize("refusal", REQUEST_MODES, ids=name)
-async def test_a_request_mode_that_is_not_served_is_not_set(node: Any, refusal: Refusal) -> None:
-    await node.client.send("orders")
-    body = {"topic": "orders", "consumerGroup": "soon", "mode": refusal.values.example, "popShareQueueNum": 0}
-    answer = await node.client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body)
-    assert (ResponseCode.INVALID_PARAMETER, sentence(refusal)) == (answer.code, answer.remark)
-    assert node.broker.groups.get("soon") is None
-
-
 async def test_what_apaches_broker_left_in_a_store_is_kept_and_said_to_have_no_effect(
     node: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,19 +183,10 @@ async def test_what_apaches_broker_left_in_a_store_is_kept_and_said_to_have_no_e
     table = json.loads(topics.read_text())
     table["topicConfigTable"]["orders"]["attributes"] = {"cleanup.policy": "COMPACTION"}
     topics.write_text(json.dumps(table))
-    mode = {"topic": "orders", "consumerGroup": "G", "mode": "POP", "popShareQueueNum": 0}
-    (node.root / "config" / "messageRequestMode.json").write_text(
-        json.dumps({"messageRequestModeMap": {"orders": {"G": mode}}})
-    )
     with caplog.at_level(logging.WARNING):
         await node.start()
     assert "topic[orders]" in caplog.text
     assert "cleanup.policy=COMPACTION: this broker compacts no topics" in caplog.text
-    assert "mode=POP: this broker has no pop consumption" in caplog.text
-    await node.client.heartbeat("C", topics={"orders": "*"})
-    asked = {"topic": "orders", "consumerGroup": "G", "clientId": "C", "strategyName": "AVG"}
-    answer = await node.client.ask(RequestCode.QUERY_ASSIGNMENT, {}, {**asked, "messageModel": "CLUSTERING"})
-    assert {"PULL"} == {each["mode"] for each in fastjson.loads(answer.body)["messageQueueAssignments"]}
 
 
 # Requests

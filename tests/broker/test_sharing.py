@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from arrowmq import refusals
 from arrowmq.broker.groups.assignment import allocate, allocate_for_pop
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -95,8 +94,7 @@ async def test_the_broker_assigns_queues_to_the_members_it_knows(node: Any) -> N
     assert await assignments(node, "c1", strategyName="MINE") is None
 
 
-async def test_a_group_can_be_told_to_pop_and_that_is_kept(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "REQUEST_MODES", ())  # the mode is refused as long as nothing can be popped
+async def test_a_group_can_be_told_to_pop_and_that_is_kept(node: Any) -> None:
     await node.client.send("orders")
     await node.client.heartbeat("c1", topics={"orders": "*"})
     wanted = {"topic": "orders", "consumerGroup": "G", "mode": "POP", "popShareQueueNum": 0}

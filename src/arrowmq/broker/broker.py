@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -104,7 +105,10 @@ class Broker:
         self.creation_times = CreationTimes()
         self.answer_times = AnswerTimes()
         self.background = Background(clock)
-        self.longpoll = LongPoll(clock, self._watch)
+        self.longpoll = LongPoll(clock, self.watch)
+        self._watched: Counter[tuple[str, int]] = Counter()
+        # Others whose requests wait for messages of a topic: told when they should look again
+        self.look_again: list[Callable[[str], None]] = []
         # What other capabilities add to GET_BROKER_RUNTIME_INFO
         self.runtime_reports: list[Callable[[], dict[str, str]]] = []
         self.path = MessagePath(self.store, clock)
@@ -149,8 +153,13 @@ class Broker:
         """A table of this broker on disk."""
         return JsonConfigFile(self.root / "config" / name, self._disk)
 
-    def _watch(self, topic: str, queue_id: int, watched: bool) -> None:
-        self.store.queue(topic, queue_id).watched = watched
+    def watch(self, topic: str, queue_id: int, watched: bool) -> None:
+        """Has the store notify its listeners of a queue's messages, for as long as anybody wants that."""
+        key = (topic, queue_id)
+        self._watched[key] += 1 if watched else -1
+        if not self._watched[key]:
+            del self._watched[key]
+        self.store.queue(topic, queue_id).watched = key in self._watched
 
     def properties(self) -> dict[str, str]:
         """Every setting, the store's as well, with the values in force."""

@@ -33,6 +33,12 @@ from arrowmq.broker.groups.queue_locks import LockService
 from arrowmq.broker.offsets.progress import ProgressAdmin
 from arrowmq.broker.offsets.requests import OffsetService
 from arrowmq.broker.offsets.reset import ResetService
+from arrowmq.broker.pop.acks import AckService
+from arrowmq.broker.pop.build import build_pop
+from arrowmq.broker.pop.notification import NotificationService
+from arrowmq.broker.pop.order import OrderTable
+from arrowmq.broker.pop.revive import ReviveService
+from arrowmq.broker.pop.service import PopService
 from arrowmq.broker.pull.query import QueryService
 from arrowmq.broker.pull.service import PullService
 from arrowmq.broker.retry import RetryService
@@ -87,6 +93,11 @@ class Services:
     reset: ResetService
     # Consuming
     pull: PullService
+    pop_revive: ReviveService
+    pop_order: OrderTable
+    pop: PopService
+    acks: AckService
+    notification: NotificationService
     offsets: OffsetService
     heartbeat: HeartbeatService
     locks: LockService
@@ -139,6 +150,7 @@ def build_services(broker: Broker) -> Services:
     def was_clean() -> bool:
         return broker.recovered is not None and broker.recovered.was_clean
 
+    pop = build_pop(broker)
     return Services(
         send=send,
         flow=FlowControl(broker.config, broker.store, broker.path, broker.background, broker.clock),
@@ -224,6 +236,11 @@ def build_services(broker: Broker) -> Services:
             broker.stats,
             broker.clock,
         ),
+        pop_revive=pop.revive,
+        pop_order=pop.order,
+        pop=pop.pop,
+        acks=pop.acks,
+        notification=pop.notification,
         offsets=OffsetService(broker.store, broker.topics, broker.groups, broker.offsets),
         heartbeat=HeartbeatService(
             broker.config, broker.topics, broker.groups, broker.clients, broker.clock, broker.registration.settled

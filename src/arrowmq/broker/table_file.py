@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from arrowmq.clock import Clock, Timer
 from arrowmq.store.config_file import JsonConfigFile
@@ -26,6 +26,7 @@ class TableFile:
         self.file = file
         self.clock = clock
         self.encode = encode
+        self.barrier: Callable[[], Awaitable[bool]] | None = None  # what the table says must be on disk before it is
         self._lock = threading.Lock()
         self._state = 0
         self._written = 0
@@ -74,8 +75,13 @@ class TableFile:
         wanted = self._state
         while self._written < wanted:
             if self._writing is None or self._writing.done():
-                self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, self._state, self.encode()))
+                self._writing = asyncio.ensure_future(self._write_behind(self._state, self.encode()))
             await asyncio.shield(self._writing)
+
+    async def _write_behind(self, state: int, data: bytes) -> None:
+        while self.barrier is not None and not await self.barrier():
+            log.warning("%s waits for the log to be on disk", self.file.path)
+        await asyncio.to_thread(self._write, state, data)
 
     def save(self) -> None:
         """The same, now and in this thread."""

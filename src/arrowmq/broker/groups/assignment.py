@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from arrowmq import refusals
 from arrowmq.broker import names
 from arrowmq.broker.clients.table import BROADCASTING
 from arrowmq.broker.settings.config import READ
@@ -52,10 +51,6 @@ class AssignmentService:
         stored = self.file.load()
         if stored is not None:
             self.modes = fastjson.as_type(stored, MessageRequestModeTable)
-        for topic, groups in self.modes.message_request_mode_map.items():
-            for group, chosen in groups.items():
-                if (why := refusals.reason(refusals.REQUEST_MODES, "mode", chosen.mode)) is not None:
-                    log.warning("group[%s] of another broker's making pulls topic[%s]: %s", group, topic, why)
 
     @handles(RequestCode.SET_MESSAGE_REQUEST_MODE)
     async def set_mode(self, call: Call) -> None:
@@ -66,8 +61,6 @@ class AssignmentService:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{wanted.topic}] does not exist on this broker")
         if wanted.mode not in (PULL, POP):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"mode={wanted.mode} is unknown: use PULL or POP")
-        if (why := refusals.reason(refusals.REQUEST_MODES, "mode", wanted.mode)) is not None:
-            raise Refused(ResponseCode.INVALID_PARAMETER, why)
         # As Apache's broker does: a mode is often set before the group's first consumer comes.
         if self.broker.groups.find(wanted.consumer_group) is None:
             raise Refused(
@@ -85,11 +78,9 @@ class AssignmentService:
 
     def mode_of(self, topic: str, group: str) -> SetMessageRequestMode:
         chosen = self.modes.message_request_mode_map.get(topic, {}).get(group)
-        if chosen is not None and refusals.reason(refusals.REQUEST_MODES, "mode", chosen.mode) is None:
+        if chosen is not None:
             return chosen
-        mode = self.config.default_message_request_mode
-        if topic.startswith(names.RETRY_PREFIX) or chosen is not None:
-            mode = PULL
+        mode = PULL if topic.startswith(names.RETRY_PREFIX) else self.config.default_message_request_mode
         return SetMessageRequestMode(
             topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=self.config.default_pop_share_queue_num
         )

@@ -33,6 +33,10 @@ class ConsumerOffsets:
     def __init__(self, config: BrokerConfig, file: JsonConfigFile, clock: Clock) -> None:
         self.config = config
         self.file = TableFile(file, clock, lambda: msgspec.json.encode(self.as_json()))
+        # What others keep in the file beside the offsets, as of the moment of its writing, by name; and what was found
+        self.companions: dict[str, Callable[[], Any]] = {}
+        self.found: dict[str, Any] | None = None
+        self.on_reset: list[Callable[[str, str, int], None]] = []
         self.clock = clock
         self.version = DataVersion(timestamp=clock.now_ms())
         self._committed: dict[str, dict[int, int]] = {}
@@ -45,7 +49,7 @@ class ConsumerOffsets:
         ] = []  # tables that `commits_of` and `pulls_of` gave are not in use now
 
     def load(self) -> None:
-        stored = self.file.file.load()
+        stored = self.found = self.file.file.load()
         if stored is None:
             return
         for key, queues in stored.get("offsetTable", {}).items():
@@ -112,6 +116,8 @@ class ConsumerOffsets:
         """Sets the offset and tells it to the group's next pull of that queue."""
         self.commit(group, topic, queue_id, offset)
         self._resets.setdefault(offset_key(topic, group), {})[queue_id] = offset
+        for notify in self.on_reset:
+            notify(group, topic, queue_id)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         return bool(self._resets) and queue_id in self._resets.get(offset_key(topic, group), {})
@@ -174,6 +180,7 @@ class ConsumerOffsets:
             "dataVersion": msgspec.to_builtins(self.version),
             "groupTopicMap": by_group,
             "offsetTable": {key: dict(queues) for key, queues in self._committed.items()},
+            **{name: now() for name, now in self.companions.items()},
         }
 
     def persist(self) -> None:

@@ -25,6 +25,9 @@ WRITE = 2
 INHERIT = 1
 
 
+_SPELLED_OTHERWISE = {"skip_when_ck_re_put_reach_max_times": "skipWhenCKRePutReachMaxTimes"}
+
+
 def _host_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
 
@@ -99,6 +102,28 @@ class BrokerConfig:
     server_load_balancer_enable: bool = True
     default_message_request_mode: str = "PULL"
     default_pop_share_queue_num: int = -1
+
+    pop_polling_size: int = 1024
+    max_pop_polling_size: int = 100_000
+    pop_long_polling_force_notify_interval: int = 800
+    pop_from_retry_probability: int = 20
+    pop_from_retry_probability_for_priority: int = 0
+    priority_order_asc: bool = True
+    use_separate_retry_queue: bool = False
+    enable_retry_topic_v2: bool = False
+    retrieve_message_from_pop_retry_topic_v1: bool = True
+    pop_response_return_actual_retry_topic: bool = False
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    enable_pop_message_threshold: bool = False
+    pop_inflight_message_threshold: int = 10_000
+    enable_pop_buffer_merge: bool = False
+    enable_pop_batch_ack: bool = False
+    pop_ck_stay_buffer_time: int = 10_000
+    pop_ck_stay_buffer_time_out: int = 3000
+    pop_ck_max_buffer_size: int = 200_000
+    pop_ck_offset_max_queue_size: int = 20_000
+    enable_notify_after_pop_order_lock_release: bool = True
+    skip_when_ck_re_put_reach_max_times: bool = False
     split_metadata_size: int = 2000
 
     transaction_time_out: int = 6000
@@ -251,6 +276,8 @@ def resolve_address(host: str) -> bytes:
 
 def apache_key(name: str) -> str:
     """`listen_port` -> `listenPort`; `broker_ip1` -> `brokerIP1`."""
+    if name in _SPELLED_OTHERWISE:
+        return _SPELLED_OTHERWISE[name]
     first, *rest = name.split("_")
     return first + "".join("IP" + word[2:] if re.fullmatch(r"ip\d", word) else word.capitalize() for word in rest)
 

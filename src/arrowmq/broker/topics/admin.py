@@ -158,6 +158,8 @@ class TopicAdmin:
         self.broker.offsets.remove_topic(topic)
         self.broker.stats.forget_topic(topic)
         self.broker.longpoll.wake_all(topic)
+        for look_again in self.broker.look_again:
+            look_again(topic)
         self.broker.store.delete_topic(topic)
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG)

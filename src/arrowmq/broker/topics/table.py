@@ -72,7 +72,7 @@ class Topics:
         """Takes over topics that the store has queues of and the table does not know; gives their names."""
         adopted = []
         for topic, queue_ids in queues.items():
-            if topic in self.table or not queue_ids or names.topic_fault(topic) is not None:
+            if topic in self.table or not queue_ids or names.topic_fault(_without_plus(topic)) is not None:
                 continue
             self.table[topic] = _topic(topic, max(queue_ids) + 1, 6)
             adopted.append(topic)
@@ -155,6 +155,10 @@ class Topics:
         self._changed([created])
         self._unsaved[created.topic_name] = self.file.state
 
+    def widened(self, topic: TopicConfig) -> None:
+        """The broker gave a topic of its own more queues."""
+        self._changed([topic])
+
     def is_unsaved(self, topic: str) -> bool:
         """Whether it was made by use and is perhaps not on disk yet."""
         state = self._unsaved.get(topic)
@@ -222,6 +226,11 @@ def parse_attribute_changes(text: str | None) -> dict[str, str]:
             raise WrongAttribute(f"key duplication: {key}")
         changes[key.strip()] = value.strip()
     return changes
+
+
+def _without_plus(topic: str) -> str:
+    """A retry topic of pop may be `%RETRY%group+topic`, with a sign that no client can use."""
+    return topic.replace("+", "_", 1) if topic.startswith(names.RETRY_PREFIX) else topic
 
 
 def _topic(name: str, queues: int, perm: int) -> TopicConfig:

@@ -1,0 +1,81 @@
+"""What is to happen at a time, many things at many times: buckets, and one timer of the clock at the earliest.
+
+A thing that no longer has to happen leaves its bucket, so there is nothing to clean up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from arrowmq.clock import Clock, Timer
+
+# The clock of the machine may be set while a timer runs.
+LONGEST_WAIT_S = 30.0
+
+Item = TypeVar("Item")
+
+
+class Due(Generic[Item]):
+    def __init__(self, clock: Clock, width_ms: int, on_due: Callable[[Iterable[Item]], None]) -> None:
+        self.clock = clock
+        self.width_ms = width_ms
+        self.on_due = on_due
+        self._buckets: dict[int, dict[Item, None]] = {}
+        self._order: list[int] = []
+        self._timer: Timer | None = None
+        self._timer_bucket = 0
+        self._is_running = False
+
+    def add(self, item: Item, at_ms: int) -> int:
+        """Never earlier than `at_ms`. Gives the number that `remove` wants."""
+        number = -(-at_ms // self.width_ms)
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = {}
+            heapq.heappush(self._order, number)
+        bucket[item] = None
+        if self._is_running and (self._timer is None or number < self._timer_bucket):
+            self._arm()
+        return number
+
+    def remove(self, item: Item, number: int) -> None:
+        bucket = self._buckets.get(number)
+        if bucket is not None:
+            bucket.pop(item, None)
+
+    def start(self) -> None:
+        self._is_running = True
+        self._arm()
+
+    def stop(self) -> None:
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def clear(self) -> None:
+        self._buckets.clear()
+        self._order.clear()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._order and not self._buckets[self._order[0]]:
+            del self._buckets[heapq.heappop(self._order)]
+        if self._order:
+            self._timer_bucket = self._order[0]
+            delay_s = (self._timer_bucket * self.width_ms - self.clock.now_ms()) / 1000
+            self._timer = self.clock.call_later(min(max(0.0, delay_s), LONGEST_WAIT_S), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now_ms = self.clock.now_ms()
+        while self._order and self._order[0] * self.width_ms <= now_ms:
+            items = self._buckets.pop(heapq.heappop(self._order))
+            if items:
+                self.on_due(items)
+        if self._is_running:
+            self._arm()

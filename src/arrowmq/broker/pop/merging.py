@@ -1,0 +1,130 @@
+"""Merging of acks into check points that are not stored yet (enablePopBufferMerge), and a group's offset meanwhile.
+
+With merging on, a check point stays in memory for some seconds. If all its messages are acknowledged by then, nothing
+of it was ever stored; if not, it is stored with the acks it has. Until one of these has happened, the group's offset
+stays before its messages: a crash hands them out again, and loses none. Offsets are committed in the order of the pops.
+
+Off, which is Apache's default, every check point is stored at once, and the offset is committed with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from arrowmq.broker.offsets.table import ConsumerOffsets
+from arrowmq.broker.pop.check_points import NOT_WRITTEN, CheckPoint, CheckPoints, Lane, Step
+from arrowmq.broker.pop.due import Due
+from arrowmq.broker.pop.revive_log import ReviveLog
+from arrowmq.broker.settings.config import BrokerConfig
+from arrowmq.clock import Clock
+from arrowmq.store import PutStatus
+
+log = logging.getLogger(__name__)
+
+BUCKET_MS = 50
+# Beyond popCkStayBufferTimeOut, so that a check point is not stored a moment after it was spared (Apache's)
+SPARE_MS = 1500
+RETRY_MS = 100
+
+
+class Merging:
+    def __init__(
+        self, config: BrokerConfig, table: CheckPoints, revive_log: ReviveLog, offsets: ConsumerOffsets, clock: Clock
+    ) -> None:
+        self.config = config
+        self.table = table
+        self.log = revive_log
+        self.offsets = offsets
+        self.clock = clock
+        self.unwritten: dict[CheckPoint, int] = {}  # with the bucket of the time when it is stored
+        self.steps = 0
+        self._due: Due[CheckPoint] = Due(clock, BUCKET_MS, self._stayed)
+        table.on_closed.append(self._closed)
+
+    def start(self) -> None:
+        self._due.start()
+
+    def stop(self) -> None:
+        self._due.stop()
+
+    # Check points
+
+    def takes(self, check_point: CheckPoint) -> bool:
+        """Keeps a check point in memory for a while, if it may; else it has to be stored now."""
+        config = self.config
+        if not config.enable_pop_buffer_merge:
+            return False
+        now_ms = self.clock.now_ms()
+        if (
+            check_point.revive_time - now_ms <= config.pop_ck_stay_buffer_time_out + SPARE_MS
+            or len(self.unwritten) >= config.pop_ck_max_buffer_size
+            or len(check_point.lane.steps) >= config.pop_ck_offset_max_queue_size
+        ):
+            return False
+        latest_ms = check_point.revive_time - config.pop_ck_stay_buffer_time_out
+        at_ms = min(check_point.pop_time + config.pop_ck_stay_buffer_time, latest_ms)
+        self.unwritten[check_point] = self._due.add(check_point, at_ms)
+        return True
+
+    def write(self, check_point: CheckPoint) -> bool:
+        """Stores a check point that was kept in memory."""
+        if check_point.revive_offset == NOT_WRITTEN:
+            put = self.log.write_merged(check_point)
+            if put.status is not PutStatus.PUT_OK:
+                log.warning("a check point cannot be stored: %s", put.reason or put.status.name)
+                return False
+        self._forget(check_point)
+        self.advance(check_point.lane)
+        return True
+
+    def write_all(self) -> None:
+        for check_point in list(self.unwritten):
+            self.write(check_point)
+
+    def _stayed(self, items: Iterable[CheckPoint]) -> None:
+        for check_point in list(items):
+            if check_point in self.unwritten and not self.write(check_point):
+                self.unwritten[check_point] = self._due.add(check_point, self.clock.now_ms() + RETRY_MS)
+
+    def _closed(self, check_point: CheckPoint) -> None:
+        if self._forget(check_point) or check_point.lane.steps:
+            self.advance(check_point.lane)
+
+    def _forget(self, check_point: CheckPoint) -> bool:
+        bucket = self.unwritten.pop(check_point, None)
+        if bucket is not None:
+            self._due.remove(check_point, bucket)
+        return bucket is not None
+
+    # Offsets
+
+    def next_offset(self, lane: Lane) -> int | None:
+        """Where the next pop of a lane begins, if pops before it are not committed yet."""
+        return lane.steps[-1].next_offset if lane.steps else None
+
+    def popped(self, lane: Lane, next_offset: int, check_point: CheckPoint | None) -> None:
+        """A pop has come to `next_offset`; without a check point if it found nothing that its filter wants."""
+        step = Step(next_offset, check_point)
+        if not lane.steps and step.is_done:
+            self._commit(lane, next_offset)
+            return
+        lane.steps.append(step)
+        self.steps += 1
+
+    def advance(self, lane: Lane) -> None:
+        reached = None
+        while lane.steps and lane.steps[0].is_done:
+            reached = lane.steps.popleft().next_offset
+            self.steps -= 1
+        if reached is not None:
+            self._commit(lane, reached)
+
+    def _commit(self, lane: Lane, offset: int) -> None:
+        if not self.offsets.has_reset(lane.group, lane.topic, lane.queue_id):
+            self.offsets.commit(lane.group, lane.topic, lane.queue_id, offset)
+
+    def forget_steps(self, lane: Lane) -> None:
+        """The group was sent elsewhere: where its pops had come to does not count."""
+        self.steps -= len(lane.steps)
+        lane.steps.clear()
