@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from arrowmq.store import MessageStore, StoreConfig
-from arrowmq.store.check import StoreCheck
-from arrowmq.store.inspection import StoreView
+from arrowmq.store.integrity.check import StoreCheck
+from arrowmq.store.integrity.inspection import StoreView
 from arrowmq.wire.batch import encode_batch
 from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.records import Record

@@ -42,7 +42,7 @@ def _forgets_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _believes_the_log_without_its_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arrowmq.store.recovery.CHECK_BODY_CRC", 0)
+    monkeypatch.setattr("arrowmq.store.integrity.recovery.CHECK_BODY_CRC", 0)
 
 
 def _lets_cut_entries_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ import pytest
 from plays import trouble
 from simulation import Simulation
 
+from arrowmq.store.integrity.recovery import Recovery
 from arrowmq.store.positions import APPENDED
-from arrowmq.store.recovery import Recovery
 
 FIRST = int(os.environ.get("ARROWMQ_SEED", "1"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("ARROWMQ_SIMULATIONS", "6")))
@@ -58,7 +58,7 @@ def _promises_less_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _forgets_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opens a store that was not closed as if its last segment held nothing."""
-    monkeypatch.setattr("arrowmq.store.recovery.Recovery.run", _emptied(Recovery.run))
+    monkeypatch.setattr("arrowmq.store.integrity.recovery.Recovery.run", _emptied(Recovery.run))
 
 
 def _emptied(run: Callable[..., Any]) -> Callable[..., Any]:

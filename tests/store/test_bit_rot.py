@@ -11,8 +11,8 @@ import pytest
 from writing import SMALL, bodies, message, numbered, opened
 
 from arrowmq.store import MessageStore
-from arrowmq.store import scrub as scrubbing
-from arrowmq.store.repair import repair
+from arrowmq.store.integrity import scrub as scrubbing
+from arrowmq.store.integrity.repair import repair
 
 COUNT = 120
 

@@ -24,9 +24,9 @@ from arrowmq.cli.examples import examples
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.store import MessageStore, StoreConfig, StoreError
-from arrowmq.store.check import StoreCheck
-from arrowmq.store.inspection import StoreView, detect_config
-from arrowmq.store.repair import repair as repair_store
+from arrowmq.store.integrity.check import StoreCheck
+from arrowmq.store.integrity.inspection import StoreView, detect_config
+from arrowmq.store.integrity.repair import repair as repair_store
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command
 from arrowmq.wire.records import Record

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from arrowmq.clock import Clock
-from arrowmq.store.checkpoint import Checkpoint
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import Disk
 from arrowmq.store.index import Index
+from arrowmq.store.integrity.checkpoint import Checkpoint
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.positions import Flushed, Positions
 from arrowmq.store.queues.table import Queues

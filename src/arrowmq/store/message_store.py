@@ -23,12 +23,14 @@ from arrowmq.store.append.tails import (
     dispatch_facts,
     index_keys,
 )
-from arrowmq.store.checkpoint import Checkpoint
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import Disk, StoreLock
 from arrowmq.store.errors import OutOfSpace, StoreDamaged, StoreError
 from arrowmq.store.flush import Flusher, Loop
 from arrowmq.store.index import Index
+from arrowmq.store.integrity.checkpoint import Checkpoint
+from arrowmq.store.integrity.recovery import Recovery
+from arrowmq.store.integrity.scrub import Scrub
 from arrowmq.store.listeners import Listener, Listeners
 from arrowmq.store.log.allocation import Allocator
 from arrowmq.store.log.commitlog import CommitLog
@@ -38,10 +40,8 @@ from arrowmq.store.queues.consumequeue import ConsumeQueue
 from arrowmq.store.queues.table import Queues
 from arrowmq.store.read.cold import ColdReader
 from arrowmq.store.read.reader import QueueReader, Reader, store_timestamp_of
-from arrowmq.store.recovery import Recovery
 from arrowmq.store.results import Boundary, Entry, EntryFilter, Got, Put, PutStatus, Recovered
 from arrowmq.store.retention import Retention
-from arrowmq.store.scrub import Scrub
 from arrowmq.touches import ANYTHING, Steps, Touches
 from arrowmq.wire.records import Record, RecordError, decode_record
 

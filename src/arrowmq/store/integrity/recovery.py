@@ -16,9 +16,9 @@ from bisect import bisect_right
 from pathlib import Path
 
 from arrowmq.store.append.tails import LogTail, QueueTail
-from arrowmq.store.checkpoint import Checkpoint
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.index import Index
+from arrowmq.store.integrity.checkpoint import Checkpoint
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.log.segment import Segment
 from arrowmq.store.log.walk import (

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from arrowmq.store.check import StoreCheck
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import Disk, StoreLock
-from arrowmq.store.inspection import StoreView
+from arrowmq.store.integrity.check import StoreCheck
+from arrowmq.store.integrity.inspection import StoreView
 from arrowmq.store.log.walk import BLANK, CHECK_BODY_CRC, CHECK_RECORD_CRC, REASONS, check_record
 
 Fetch = Callable[[int], bytes | None]

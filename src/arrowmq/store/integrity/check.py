@@ -13,7 +13,8 @@ from arrowmq.store.append._tail_plain import ENTRY, INDEX_ENTRY
 from arrowmq.store.append.tails import IndexTail, LogTail, QueueTail, dispatch_facts, index_keys, key_hash
 from arrowmq.store.disk import Disk
 from arrowmq.store.index import IndexFile
-from arrowmq.store.inspection import StoreView
+from arrowmq.store.integrity.inspection import StoreView
+from arrowmq.store.integrity.recovery import known_topics
 from arrowmq.store.log.segment import Segment
 from arrowmq.store.log.walk import (
     BLANK,
@@ -27,7 +28,6 @@ from arrowmq.store.log.walk import (
     walk_in_steps,
 )
 from arrowmq.store.queues.consumequeue import ENTRY_BYTES, FILLER, ConsumeQueue
-from arrowmq.store.recovery import known_topics
 
 MAX_PROBLEMS = 200
 _MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))
