@@ -55,7 +55,7 @@ def span(runs: dict[str, list[Metrics]], goal: Goal) -> str:
     return f"{min(ratios):.3f} to {max(ratios):.3f}" if len(ratios) > 1 else "—"
 
 
-def table(rows: list[type[Row]], runs: Runs) -> list[str]:
+def table(rows: list[type[Row]], runs: Runs, *, has_goals: bool = True) -> list[str]:
     lines = [
         "| work | figure | ArrowMQ | Apache 5.5.0 | ratio | single ratios | goal | met |",
         "|---|---|---:|---:|---:|---|---|---|",
@@ -73,7 +73,8 @@ def table(rows: list[type[Row]], runs: Runs) -> list[str]:
             peer = "" if goal.peer == "apache" else f" ({goal.peer})"
             figures = f"{goal.metric} | {cells[0]} | {cells[1]}{peer}"
             ratios = f"{verdict[0]} | {span(done, goal)}"
-            lines.append(f"| {row.title} | {figures} | {ratios} | {goal} | {verdict[1]} |")
+            aim = f"{goal} | {verdict[1]}" if has_goals else "— | —"  # they are those of a prepared machine
+            lines.append(f"| {row.title} | {figures} | {ratios} | {aim} |")
     return lines
 
 
@@ -86,7 +87,8 @@ def markdown(rows: list[type[Row]], runs: Runs, unprepared: Runs, about: dict[st
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items())
     lines = ["# ArrowMQ beside the Apache broker", "", facts, "", settings, "", *table(rows, runs)]
     if unprepared:
-        lines += ["", UNPREPARED, "", *table([row for row in rows if row.__name__ in unprepared], unprepared)]
+        measured = [row for row in rows if row.__name__ in unprepared]
+        lines += ["", UNPREPARED, "", *table(measured, unprepared, has_goals=False)]
     return "\n".join([*lines, ""])
 
 
