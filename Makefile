@@ -52,6 +52,10 @@ kinds-soak: setup  ## every kind of message at length: many kill points and seed
 sim: setup  ## a simulated cluster on virtual time: 2,000 seeds with kills, power cuts, partitions (an hour)
 	PYTHONHASHSEED=0 ARROWMQ_SIMULATIONS=$${ARROWMQ_SIMULATIONS:-1000} $(PYTEST) tests/sim -n 2
 
+fuzz: setup  ## bytes from peers and disks, five minutes a target, coverage-guided (OPTIONS="frames --minutes 60": a part)
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3"
+	$(BIN)/python -u tests/fuzz $(OPTIONS)
+
 client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
 	$(BIN)/python tests/interop/client_suite.py
 

@@ -1,0 +1,312 @@
+"""What is fuzzed: each target takes bytes from a peer or a disk, and may answer with its own errors alone.
+
+A target has a corpus of real inputs (recorded frames, stores) from which others are made, and a function that raises
+only what is a fault of ours: an exception that is not the target's own, an assertion, a crash.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from serving import feed
+from writing import SMALL, numbered, opened
+
+from arrowmq.config import ConfigError
+from arrowmq.config import parse_properties as parse_settings_file
+from arrowmq.filter import compile as compile_filter
+from arrowmq.filter.errors import FilterError
+from arrowmq.remoting.greeting import may_be_proxy, read_proxy
+from arrowmq.replica.protocol import LogBounds, MasterSession, ProtocolError, SlaveSession
+from arrowmq.store import MessageStore, StoreError
+from arrowmq.wire import bodies, fastjson, headers
+from arrowmq.wire.batch import decode_batch
+from arrowmq.wire.compression import decompress
+from arrowmq.wire.errors import WireError
+from arrowmq.wire.frames import FrameSplitter, decode_frame, encode_frame
+from arrowmq.wire.headers import Header, decode_header
+from arrowmq.wire.ids import parse_offset_message_id, parse_recall_handle
+from arrowmq.wire.properties import are_well_formed, decode_properties, encode_properties
+from arrowmq.wire.records import decode_record, decode_records
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+MOST_DECOMPRESSED = 1 << 20
+LARGEST_REQUEST = 20_000
+
+
+class Target(NamedTuple):
+    corpus: Callable[[], list[bytes]]
+    run: Callable[[bytes], object]
+
+
+@cache
+def recorded_frames() -> list[bytes]:
+    """Every frame that Apache's programs were recorded to send, with its length; no two of one code and size."""
+    found: dict[tuple[int, int], bytes] = {}
+    for path in sorted((GOLDEN / "wire").glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                frame = json.loads(line)
+                if frame["link"] == "slave-master-ha":
+                    continue
+                data = bytes.fromhex(frame["hex"])
+                if len(data) > 8:
+                    found.setdefault((decode_frame(data[4:]).code, len(data)), data)
+    return list(found.values())
+
+
+@cache
+def stored_records() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = opened(Path(folder) / "store")
+        places = [store.put(numbered(number)).physical_offset for number in range(20)]
+        records = [bytes(store.record_bytes_at(place) or b"") for place in places]
+        store.close()
+    return records
+
+
+def run_frames(data: bytes) -> None:
+    try:
+        for command in FrameSplitter().feed(data):
+            encode_frame(command)
+    except WireError:
+        return
+
+
+HEADERS = [
+    kind
+    for kind in vars(headers).values()
+    if isinstance(kind, type) and issubclass(kind, Header) and kind is not Header
+]
+BODIES = [kind for kind in vars(bodies).values() if isinstance(kind, type) and hasattr(kind, "__struct_fields__")]
+
+
+def run_headers(data: bytes) -> None:
+    """The first byte chooses the class, the others are names and values by lines."""
+    if not data:
+        return
+    kind = HEADERS[data[0] % len(HEADERS)]
+    names = list(getattr(kind, "__struct_fields__", ())) or ["topic"]
+    values = data[1:].split(b"\n")
+    wire = headers.wire_names(kind) if hasattr(headers, "wire_names") else names
+    fields = {str(name): value.decode("utf-8", "replace") for name, value in zip(wire, values, strict=False)}
+    try:
+        decode_header(kind, fields)
+    except WireError:
+        return
+
+
+def header_corpus() -> list[bytes]:
+    return [
+        bytes([number]) + b"\n".join([b"1", b"orders", b"true", b"-1", b"9223372036854775807"]) for number in range(256)
+    ]
+
+
+def run_json(data: bytes) -> None:
+    """The first byte chooses the class."""
+    if not data:
+        return
+    kind: Any = BODIES[data[0] % len(BODIES)]
+    for wanted in (Any, kind):
+        try:
+            fastjson.dumps(fastjson.loads(data[1:], type=wanted))
+        except WireError:
+            continue
+
+
+def json_corpus() -> list[bytes]:
+    texts = [frame[frame.index(b"{", 40) :] for frame in recorded_frames() if b"{" in frame[40:]][:200]
+    return [bytes([number % 256]) + text[:4000] for number, text in enumerate(texts)]
+
+
+def run_records(data: bytes) -> None:
+    for read in (decode_records, decode_record):
+        try:
+            read(data, check_crc=True) if read is decode_records else read(data)
+        except WireError:
+            continue
+
+
+def run_properties(data: bytes) -> None:
+    found = decode_properties(data)
+    if are_well_formed(data):
+        assert decode_properties(encode_properties(found)) == found
+
+
+def run_batch(data: bytes) -> None:
+    try:
+        decode_batch(data)
+    except WireError:
+        return
+
+
+def run_decompress(data: bytes) -> None:
+    if not data:
+        return
+    try:
+        assert len(decompress(data[0] << 8 | 1, data[1:], MOST_DECOMPRESSED)) <= MOST_DECOMPRESSED
+    except WireError:
+        return
+
+
+def run_sql(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    for kind in ("SQL92", "TAG"):
+        try:
+            compiled = compile_filter(kind, text)
+        except FilterError:
+            continue
+        if compiled.needs_record:
+            compiled.matches_record(memoryview(stored_records()[0]))
+
+
+def sql_corpus() -> list[bytes]:
+    expressions = json.loads((GOLDEN / "filter" / "expressions.json").read_text())
+    texts = expressions if isinstance(expressions, list) else list(expressions)
+    return [str(text).encode() for text in texts][:300] or [b"a > 1 AND b IN ('x', 'y')"]
+
+
+def run_settings(data: bytes) -> None:
+    try:
+        parse_settings_file(data.decode("utf-8", "replace"))
+    except ConfigError:
+        return
+
+
+def run_greeting(data: bytes) -> None:
+    view = memoryview(data)
+    if may_be_proxy(view):
+        try:
+            read_proxy(view)
+        except WireError:
+            return
+
+
+def run_ids(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    for read in (parse_offset_message_id, parse_recall_handle):
+        try:
+            read(text)
+        except WireError:
+            continue
+
+
+def run_replication(data: bytes) -> None:
+    """What a slave says to a master, and a master to a slave."""
+    bounds = LogBounds(0, 1 << 20, 1 << 16)
+    session = MasterSession()
+    try:
+        for start in range(0, len(data), 5):
+            session.take(data[start : start + 5], bounds)
+        session.packet(bounds, 32768)
+    except ProtocolError:
+        pass
+    slave = SlaveSession(1 << 16)
+    size = slave.header_bytes
+    for start in range(0, len(data) - size + 1, size):
+        try:
+            slave.packet(bytearray(data[start : start + size]))
+        except ProtocolError:
+            return
+
+
+def replication_corpus() -> list[bytes]:
+    return [struct.pack(">q", number) for number in (0, 1, -1, 1 << 16, 1 << 20, 1 << 62)] + [
+        struct.pack(">qi", offset, size) + bytes(size if size > 0 else 0)
+        for offset, size in ((0, 0), (0, 10), (65536, -1))
+    ]
+
+
+@cache
+def _store_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="arrowmq-fuzz-"))
+    store = opened(folder / "store")
+    for number in range(60):
+        store.put(numbered(number))
+    store.close()
+    (folder / "store" / "abort").write_text("1")
+    return folder
+
+
+def run_store(data: bytes) -> None:
+    """Each five bytes change one: which file, where, and what it becomes. Opening says what is wrong, or copes."""
+    folder = _store_folder()
+    copy = folder / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder / "store", copy)
+    files = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "lock")
+    for at in range(0, min(len(data) - 4, 500), 5):
+        file = files[data[at] % len(files)]
+        content = bytearray(file.read_bytes())
+        if content:
+            content[int.from_bytes(data[at + 1 : at + 4], "big") % len(content)] = data[at + 4]
+            file.write_bytes(content)
+    store = MessageStore(copy, SMALL)
+    try:
+        store.open()
+    except StoreError:
+        return
+    try:
+        for topic, queue_ids in store.queues().items():
+            for queue_id in queue_ids:
+                offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+                for _ in range(200):
+                    if offset >= end:
+                        break
+                    got = store.get(topic, queue_id, offset, 32)
+                    for record in decode_records(got.body(), check_crc=True):
+                        assert record.body == _bodies().get(record.physical_offset, record.body)
+                    offset = max(got.next_offset, offset + 1)
+        store.put(numbered(1))
+    finally:
+        store.close()
+
+
+@cache
+def _bodies() -> dict[int, bytes]:
+    store = opened(_store_folder() / "store")
+    found = {}
+    for topic, queue_ids in store.queues().items():
+        for queue_id in queue_ids:
+            for record in decode_records(store.get(topic, queue_id, 0, 32).body()):
+                found[record.physical_offset] = record.body
+    store.close()
+    return found
+
+
+def request_corpus() -> list[bytes]:
+    """Requests of the recorded frames, to the broker and to the NameServer."""
+    requests = [frame for frame in recorded_frames() if not decode_frame(frame[4:]).flag & 1]
+    return [port + frame for frame in requests for port in (b"b", b"n") if len(frame) < LARGEST_REQUEST]
+
+
+TARGETS: dict[str, Target] = {
+    "requests": Target(request_corpus, feed),
+    "frames": Target(recorded_frames, run_frames),
+    "headers": Target(header_corpus, run_headers),
+    "json": Target(json_corpus, run_json),
+    "records": Target(stored_records, run_records),
+    "properties": Target(
+        lambda: [b"KEYS\x01a b\x02TAGS\x01t\x02", b"\x01\x02", b"a\x01", "grüße\x01ß\x02".encode()], run_properties
+    ),
+    "batch": Target(lambda: [record[:200] for record in stored_records()], run_batch),
+    "decompress": Target(
+        lambda: [bytes([kind]) + b"\x78\x9c\x03\x00\x00\x00\x00\x01" for kind in range(8)], run_decompress
+    ),
+    "sql92": Target(sql_corpus, run_sql),
+    "settings": Target(lambda: [b"a=b\n#c\nd : e\\\n f", b"\\u0041=1"], run_settings),
+    "greeting": Target(
+        lambda: [b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12)],
+        run_greeting,
+    ),
+    "ids": Target(lambda: [b"0A000001" * 4, b"djEg" * 10], run_ids),
+    "replication": Target(replication_corpus, run_replication),
+    "store": Target(lambda: [bytes(5), b"\x01\x00\x00\x10\xff" * 4, bytes(range(100))], run_store),
+}
