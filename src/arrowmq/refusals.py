@@ -77,7 +77,6 @@ BROKER_SETTINGS: tuple[Refusal, ...] = (
         "there is no such role: take ASYNC_MASTER",
     ),
     Refusal("allAckInSyncStateSet", TRUE, "this broker has no replicas to wait for: set it to false"),
-    Refusal("enableSlaveActingMaster", TRUE, "no slave stands in for a master here: set it to false"),
     Refusal("duplicationEnable", TRUE, "this broker's log is written by itself alone: set it to false"),
     Refusal("enableDLegerCommitLog", TRUE, "this broker has no DLedger replication: set it to false"),
     # Controller
@@ -202,10 +201,6 @@ GROUP_ATTRIBUTES: tuple[Refusal, ...] = (
 _LITE = range(RequestCode.POP_LITE_MESSAGE, RequestCode.TRIGGER_LITE_DISPATCH + 1)
 _CONTROLLER = range(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST + 1)
 _COLD_DATA = range(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO + 1)
-_REPLICAS = (
-    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
-    RequestCode.GET_TIMER_CHECK_POINT,
-)
 _REPLICAS_OF_A_CONTROLLER = (RequestCode.GET_BROKER_EPOCH_CACHE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
 _OF_A_CONTAINER = (RequestCode.ADD_BROKER, RequestCode.REMOVE_BROKER)
 _OF_ROCKSDB = (
@@ -252,7 +247,6 @@ BROKER_REQUESTS: tuple[tuple[Iterable[int], str], ...] = (
     ((RequestCode.POP_ROLLBACK,), "its check points are in the revive topic already, it has no others to write back"),
     (_LITE, "it has no lite topics"),
     (_CONTROLLER, "a controller answers it, and none is here"),
-    (_REPLICAS, "it has no replicas"),
     (_REPLICAS_OF_A_CONTROLLER, "it obeys no controller"),
     (_COLD_DATA, "it does not hold back who reads old messages"),
     ((RequestCode.SET_COMMITLOG_READ_MODE,), "it leaves reading ahead to the operating system"),

@@ -74,7 +74,6 @@ async def test_no_such_setting_is_taken_over_at_run_time_nor_what_came_with_it(n
         ("brokerRole", "SLAVE"),
         ("brokerRole", "slave"),
         ("brokerRole", "MASTER"),
-        ("enableSlaveActingMaster", "true"),
         ("enableLmq", "true"),
         ("enableMultiDispatch", "true"),
         ("duplicationEnable", "true"),

@@ -11,7 +11,7 @@ from arrowmq.store import MessageStore
 
 
 def queues_of(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
-    return {
+    found = {
         (topic, queue_id): [
             (entry.physical_offset, entry.size, entry.tags_code)
             for entry in store.entries(topic, queue_id, 0, store.max_offset(topic, queue_id))
@@ -19,6 +19,7 @@ def queues_of(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int,
         for topic, queue_ids in store.queues().items()
         for queue_id in queue_ids
     }
+    return {queue: entries for queue, entries in found.items() if entries}
 
 
 async def send(cluster: Cluster, count: int, topic: str = "orders", size: int = 1000) -> None:

@@ -39,10 +39,12 @@ from arrowmq.broker.send.message_path import MessagePath
 from arrowmq.broker.services import build_services
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.broker.settings.kept import LIVE_STORE_KEYS, KeptSettings
+from arrowmq.broker.slave_requests import refuse_on_slaves
 from arrowmq.broker.topics.creation_times import CreationTimes
 from arrowmq.broker.topics.table import Topics
 from arrowmq.clock import Clock
 from arrowmq.config import ConfigError
+from arrowmq.remoting.address import format_address
 from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable, Hook
@@ -133,12 +135,18 @@ class Broker:
             hooks=self.hooks,
         )
         add_closers(self)
+        refuse_on_slaves(self)
         self.ha_report: Callable[[], HARuntimeInfo] = self._without_replicas
         self.fast_path: Router | None = None
         self.vip_fast_path: Router | None = None
         self.extensions = [make(self) for make in extensions]
         for extension in self.extensions:
             self.handlers.add_service(extension)
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves connect to."""
+        return format_address(self.config.broker_ip2 or self.address.host, self.config.ha_port)
 
     def _without_replicas(self) -> HARuntimeInfo:
         return HARuntimeInfo(master=self.role.is_master, master_commit_log_max_offset=self.store.appended)

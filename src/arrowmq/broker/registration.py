@@ -64,6 +64,11 @@ class Registration:
         topics.on_change.append(self.topics_changed)
 
     @property
+    def is_running(self) -> bool:
+        """Whether NameServers have heard of this broker, or were tried."""
+        return self._is_running
+
+    @property
     def is_registered(self) -> bool:
         """Whether this broker is in the routes of every NameServer it has been given."""
         return all(name_server.is_registered for name_server in self.name_servers)
@@ -163,6 +168,7 @@ class Registration:
             "haServerAddr": f"{self.config.broker_ip2 or self.address.host}:{self.config.ha_port}",
             "brokerId": str(self.config.broker_id),
             "enableActingMaster": "true" if self.config.enable_slave_acting_master else "false",
+            **self._heartbeat_timeout(),
             "compressed": "false",
             "bodyCrc32": str(crc32(body)),
         }
@@ -186,6 +192,12 @@ class Registration:
             listener(result)
         if answer.body:
             self._take_order_topics(answer.body)
+
+    def _heartbeat_timeout(self) -> dict[str, str]:
+        """Who sends heartbeats is missed soon; who does not, when it has not registered for two minutes."""
+        if not self.config.enable_slave_acting_master:
+            return {}
+        return {"heartbeatTimeoutMillis": str(self.config.broker_not_active_timeout_millis)}
 
     def _body(self, names: set[str] | None) -> bytes:
         """The registration's body. The whole table is encoded once a version, not once a period and NameServer."""

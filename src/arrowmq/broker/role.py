@@ -40,6 +40,7 @@ from arrowmq.store import Put, PutStatus
 
 if TYPE_CHECKING:
     from arrowmq.broker.broker import Broker
+    from arrowmq.wire.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,13 @@ class Duty(Protocol):
     async def suspend(self) -> None: ...
 
 
+@runtime_checkable
+class Escapes(Duty, Protocol):
+    """A duty that an acting master does too: all it writes are messages to topics, which other brokers may take."""
+
+    writes_topics_only: bool
+
+
 Hook = Callable[[Role], Awaitable[object] | object]
 
 A_SLAVE = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="this broker is a slave, send to its master")
@@ -83,6 +91,7 @@ class BrokerRole:
         self.current = Role(broker.config.broker_role)
         self.epoch = 0
         self.master = Master()
+        self.master_is_there = False  # of a slave: it copies from its master now
         self.is_acting = False
         self.since_ms = broker.clock.now_ms()
         self.on_leave: list[Hook] = []
@@ -90,6 +99,7 @@ class BrokerRole:
         self._lock = asyncio.Lock()
         self._is_started = False
         self._does_duties = False
+        self.escape: Callable[[Record], Put] | None = None  # takes what an acting master has to write
         if self.is_slave:
             broker.store.refuse(A_SLAVE)
 
@@ -100,6 +110,11 @@ class BrokerRole:
     @property
     def is_master(self) -> bool:
         return self.current is not Role.SLAVE
+
+    @property
+    def redirects(self) -> bool:
+        """Whether readers who have caught up are sent on to the master: it is there, and has the newest messages."""
+        return self.is_slave and self.master_is_there
 
     @property
     def does_duties(self) -> bool:
@@ -136,7 +151,8 @@ class BrokerRole:
                 self.epoch = epoch
             if role is Role.SLAVE:
                 self._broker.store.refuse(A_SLAVE)
-                await self._suspend()
+            await self._suspend()
+            self._broker.store.escape = None
             await self._call(self.on_leave, self.current)
             self.current, self.is_acting = role, False
             self.since_ms = self._broker.clock.now_ms()
@@ -158,10 +174,12 @@ class BrokerRole:
                 return
             self.is_acting = acting
             log.info("this slave %s its master's duties", "takes over" if acting else "hands back")
-            if acting:
+            if acting and self.escape is not None:
+                self._broker.store.escape = self.escape
                 self._resume()
-            else:
+            elif not acting:
                 await self._suspend()
+                self._broker.store.escape = None
 
     def follow(self, master: Master) -> None:
         """Of a slave: its master is known now, or is another one."""
@@ -171,7 +189,8 @@ class BrokerRole:
     # Duties
 
     def _duties(self) -> list[Duty]:
-        return [service for service in self._broker.services if isinstance(service, Duty)]
+        kind = Escapes if self.is_slave else Duty
+        return [service for service in self._broker.services if isinstance(service, kind)]
 
     def _resume(self) -> None:
         if self._is_started and not self._does_duties:

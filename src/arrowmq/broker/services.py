@@ -235,13 +235,14 @@ def build_services(broker: Broker) -> Services:
             broker.longpoll,
             broker.stats,
             broker.clock,
+            broker.role,
         ),
         pop_revive=pop.revive,
         pop_order=pop.order,
         pop=pop.pop,
         acks=pop.acks,
         notification=pop.notification,
-        offsets=OffsetService(broker.store, broker.topics, broker.groups, broker.offsets),
+        offsets=OffsetService(broker.store, broker.topics, broker.groups, broker.offsets, lambda: broker.role.is_slave),
         heartbeat=HeartbeatService(
             broker.config, broker.topics, broker.groups, broker.clients, broker.clock, broker.registration.settled
         ),

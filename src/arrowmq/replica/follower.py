@@ -73,6 +73,7 @@ class Follower:
         self.received_ms = self.reported_ms = 0
         self.received_bytes = 0
         self.master_end = 0  # as far as it is known
+        self.on_state: list[Callable[[], object]] = []
 
     # Life
 
@@ -96,6 +97,8 @@ class Follower:
         if state != self.state:
             self.state, self.since_ms = state, self._clock.now_ms()
         self.reason = reason
+        for listener in self.on_state:
+            listener()
 
     @staticmethod
     def _cut(copy: CopiedLog) -> None:

@@ -12,9 +12,12 @@ from arrowmq.broker.role import Master, Role
 from arrowmq.remoting.address import format_address
 from arrowmq.remoting.handlers import Answer, Refused, handles
 from arrowmq.remoting.server import ListenFailed
+from arrowmq.replica.acting import ActingMaster
+from arrowmq.replica.escape import EscapeBridge
 from arrowmq.replica.feeds import Feeds
 from arrowmq.replica.follower import COPYING, Follower
 from arrowmq.replica.members import Members
+from arrowmq.replica.tables import TableCopy, versions_of
 from arrowmq.wire.bodies import HAClientRuntimeInfo, HAConnectionInfo, HARuntimeInfo
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import ExchangeHAInfo, ResetMasterFlushOffset
@@ -47,6 +50,13 @@ class Replication:
             checks_crc=config.ha_check_crc,
             wants_whole_log=config.ha_copy_whole_log,
         )
+        self.follower.on_state.append(self._follower_changed)
+        self.tables = TableCopy(broker)
+        self.acting = ActingMaster(broker, self.members, self.feeds)
+        broker.handlers.add_service(self.acting)
+        self.escape = EscapeBridge(broker)
+        if config.enable_slave_acting_master and config.enable_remote_escape:
+            broker.role.escape = self.escape.put
         self.master_flush_offset = 0
         broker.role.on_leave.append(self._leave)
         broker.role.on_enter.append(self._enter)
@@ -68,6 +78,7 @@ class Replication:
             log.warning("no HA port, no slave can copy from this broker address=%s reason=%s", address, error.strerror)
 
     async def stop(self) -> None:
+        await self.escape.stop()
         self.feeds.close()
 
     async def _enter(self, role: Role) -> None:
@@ -76,6 +87,8 @@ class Replication:
             self.follower.start()
         else:
             self.feeds.start(is_sync=role is Role.SYNC_MASTER)
+            if not self.broker.registration.is_running:
+                await self.acting.before_online()
 
     async def _leave(self, role: Role) -> None:
         if role is Role.SLAVE:
@@ -97,6 +110,14 @@ class Replication:
         self.broker.permit.changed()
 
     # The master of a slave
+
+    def _follower_changed(self) -> None:
+        role, was_there = self.broker.role, self.broker.role.master_is_there
+        role.master_is_there = self.follower.state == COPYING
+        if was_there and not role.master_is_there:
+            # Its last topics may have come with the log and not with the tables: their messages must be readable.
+            adopted = self.broker.topics.adopt(self.broker.store.queues())
+            self.broker.registration.topics_changed([self.broker.topics.table[name] for name in adopted])
 
     def _find_master(self) -> Master:
         known = self.broker.role.master
@@ -159,9 +180,10 @@ class Replication:
         if self.broker.role.is_slave:
             return Answer()
         return ExchangeHAInfo(
-            master_ha_address=format_address(self.config.broker_ip2 or self.broker.address.host, self.config.ha_port),
+            master_ha_address=self.broker.ha_address,
             master_flush_offset=int(self.broker.store.flushed_position),
             master_address=self.broker.address.text,
+            table_versions=versions_of(self.broker),
         )
 
     @handles(RequestCode.RESET_MASTER_FLUSH_OFFSET)

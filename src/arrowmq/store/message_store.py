@@ -98,6 +98,7 @@ class MessageStore:
         self._max_properties = _MAX_PROPERTIES_BYTES - (_CRC_PROPERTY_BYTES + 1 if self._with_crc else 0)
         self._no_room: str | None = None
         self._refuses: Put | None = None
+        self.escape: Callable[[Record], Put] | None = None  # takes what is put here in vain, elsewhere
 
     # Life
 
@@ -365,7 +366,7 @@ class MessageStore:
             is_about_replicas = self._refuses.status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
             if is_about_replicas and _WAITS_FOR_NOBODY in record.properties_raw:
                 return None
-            return replace(self._refuses)
+            return replace(self._refuses) if self.escape is None else self.escape(record)
         return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.why_not_writable())
 
     def _full(self, problem: OutOfSpace) -> Put:

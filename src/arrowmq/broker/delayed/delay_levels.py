@@ -64,6 +64,8 @@ class Level:
 
 
 class DelayLevels:
+    writes_topics_only = True  # an acting master does this too
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -260,7 +262,8 @@ class DelayLevels:
         if put.status in STORED:
             self.delivered += 1
             return True
-        log.warning("delay level %d: delivery waits, %s", level.number, put.reason or put.status.name)
+        if put.status is not PutStatus.PUT_TO_REMOTE_BROKER_FAIL:
+            log.warning("delay level %d: delivery waits, %s", level.number, put.reason or put.status.name)
         return False
 
     def _copy(self, entry: Entry) -> Record | None:
@@ -281,6 +284,16 @@ class DelayLevels:
     def all_offsets(self) -> Answer:
         """For a slave, which delivers when its master is gone."""
         return Answer(body=fastjson.dumps(self.as_json()))
+
+    def take(self, offsets: dict[int, int], version: DataVersion | None) -> None:
+        """A slave takes how far its master has delivered, for the time when it has to go on from there."""
+        if self._is_running:
+            return
+        for level in self.levels:
+            level.offset = offsets.get(level.number, 0)
+        if version is not None:
+            self.version = version
+        self.file.persist({"dataVersion": msgspec.to_builtins(self.version), "offsetTable": offsets})
 
     def as_json(self) -> dict[str, Any]:
         offsets = {level.number: level.offset for level in self.levels if level.offset or self._bounds(level)[1]}

@@ -32,10 +32,12 @@ from arrowmq.broker.delayed.timer_files import (
     TimerLog,
     TimerWheel,
     Unit,
+    pack_checkpoint,
     read_checkpoint,
+    unpack_checkpoint,
     write_checkpoint,
 )
-from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from arrowmq.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, SLAVE, TIMER_TOPIC
 from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.send.message_path import MessagePath, PutRefused, set_properties
 from arrowmq.broker.settings.config import BrokerConfig
@@ -61,6 +63,7 @@ ENTRIES_A_TURN = 128
 SLOTS_A_TURN = 5000
 RETRY_S = 0.5
 # The wheel turns in two weeks. What was due longer ago than this, when the broker comes back, looks like the future.
+UNSURE_MS = 60_000  # how much older than the master's last deliveries its last word on them may be
 OLDEST_READ_MS = 7 * 86_400_000 - 60_000
 DELIVERED_AT_ONCE = (1 << 63) - 1
 NO_LIMIT = (1 << 31) - 1
@@ -84,6 +87,8 @@ def slot_time(deliver_ms: int) -> int:
 
 
 class TimerMessages:
+    writes_topics_only = True  # an acting master does this too
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -112,7 +117,8 @@ class TimerMessages:
         self.skipped = 0
         self._timer: Timer | None = None
         self._is_running = False
-        self._was_suspended = False
+        self._has_copied = config.broker_role == SLAVE  # the queue grew without this service having a part in it
+        self._delivered_before_ms = 0  # what was due before this, the master delivered while this was its slave
         self._is_dirty = False
         self._counter = 0
         self._unsure_until_ms = 0
@@ -244,17 +250,36 @@ class TimerMessages:
     def resume(self) -> None:
         """Enter and deliver from here on: a master's duty. What is due on a slave, its master delivers, and the copy
         comes with its log."""
-        if self._was_suspended:
-            self.load()
+        if self._has_copied:
+            self._take_over()
         self._is_running = True
         if self.queue_offset < self._bounds()[1] or self.log.end > 0:
             self._arm(0)
+
+    def _take_over(self) -> None:
+        """Make the wheel anew from the queue, and go on where the master was. What still waits was stored, or put back,
+        within the wheel's window. Of what was due shortly before the master's last word, the log says whether it was
+        delivered."""
+        self._has_copied = False
+        now_ms = self.clock.now_ms()
+        self.log.clear()
+        self.wheel.clear()
+        self._left, self._deleted = [], set()
+        self._unsure_until_ms = now_ms
+        self.read_ms = min(max(self.read_ms, self._now() - OLDEST_READ_MS), self._now())
+        self._delivered_before_ms = self.read_ms - UNSURE_MS
+        window_ms = (self.config.timer_roll_window_slot + 1) * PRECISION_MS + UNSURE_MS
+        lowest, highest = self._bounds()
+        found = self.store.offset_by_time(TIMER_TOPIC, QUEUE, now_ms - window_ms) if highest else 0
+        self.queue_offset = min(max(found, lowest), highest)
+        self._round_end = 0
+        self._deleted = self._recalled(highest)
 
     async def stop(self) -> None:
         await self.suspend()
 
     async def suspend(self) -> None:
-        self._is_running, self._was_suspended = False, True
+        self._is_running, self._has_copied = False, True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -287,6 +312,29 @@ class TimerMessages:
         await asyncio.to_thread(self._force, check)
 
     # What is told of it
+
+    @handles(RequestCode.GET_TIMER_CHECK_POINT)
+    def check_point(self) -> Answer:
+        """For a slave, which delivers when its master is gone."""
+        return Answer(body=pack_checkpoint(self._checkpoint(), self.clock.now_ms(), self._counter))
+
+    def take_checkpoint(self, data: bytes) -> None:
+        """A slave takes how far its master has delivered."""
+        check = unpack_checkpoint(data)
+        if check is not None and not self._is_running:
+            self.read_ms = check.read_ms
+            write_checkpoint(self.check_path, check, self.clock.now_ms(), self._counter)
+
+    def take_back(self, data: bytes) -> None:
+        """A master that comes back: a slave that acted has delivered up to there."""
+        check = unpack_checkpoint(data)
+        if check is not None and check.read_ms > self.read_ms and not self._is_running:
+            self._unsure_until_ms = self.clock.now_ms()
+            self._delivered_before_ms = check.read_ms
+
+    @property
+    def is_used(self) -> bool:
+        return self.log.end > 0 or self._bounds()[1] > 0
 
     @handles(RequestCode.GET_TIMER_METRICS)
     def metrics(self) -> Answer:
@@ -381,6 +429,8 @@ class TimerMessages:
 
     def _enter_one(self, record: Record, size: int) -> bool:
         due_ms, now_ms = int(record.properties[keys.TIMER_OUT_MS]), self._now()
+        if due_ms < self._delivered_before_ms:
+            return True
         is_delete = keys.TIMER_DEL_UNIQKEY in record.properties
         if due_ms < self._first_open():
             return is_delete or self._is_deleted(record) or self._deliver(record, entered_ms=DELIVERED_AT_ONCE)
@@ -492,5 +542,6 @@ class TimerMessages:
     def _is_stored(self, put: Put) -> bool:
         if put.status in STORED:
             return True
-        log.warning("timer messages wait: %s", put.reason or put.status.name)
+        if put.status is not PutStatus.PUT_TO_REMOTE_BROKER_FAIL:
+            log.warning("timer messages wait: %s", put.reason or put.status.name)
         return False

@@ -243,6 +243,15 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
+    return unpack_checkpoint(data)
+
+
+def pack_checkpoint(check: Checkpoint, timestamp: int, counter: int) -> bytes:
+    """The part of the file that is filled; also the answer to GET_TIMER_CHECK_POINT."""
+    return _CHECK.pack(*check, check.queue_offset, 0, timestamp, counter)
+
+
+def unpack_checkpoint(data: bytes) -> Checkpoint | None:
     if len(data) < _CHECK.size:
         return None
     read_ms, log_position, queue_offset, master_offset, *_ = _CHECK.unpack_from(data)
@@ -251,7 +260,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 def write_checkpoint(path: Path, check: Checkpoint, timestamp: int, counter: int) -> None:
     """The master's queue offset is our own: a zero there would make Apache's broker enqueue everything again."""
-    data = _CHECK.pack(*check, check.queue_offset, 0, timestamp, counter).ljust(_CHECK_BYTES, b"\x00")
+    data = pack_checkpoint(check, timestamp, counter).ljust(_CHECK_BYTES, b"\x00")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:

@@ -45,6 +45,7 @@ class AssignmentService:
         self.config = broker.config
         self.file = broker.file("messageRequestMode.json")
         self.modes = MessageRequestModeTable()
+        self.revision = broker.boot_ms  # another number whenever a mode was set
         self._routes: dict[str, tuple[int, list[MessageQueue]]] = {}
 
     def load(self) -> None:
@@ -70,11 +71,18 @@ class AssignmentService:
             )
         await self.broker.groups.saved()
         self.modes.message_request_mode_map.setdefault(wanted.topic, {})[wanted.consumer_group] = wanted
+        self.revision += 1
         self.file.persist(fastjson.dumps(self.modes))
 
     @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
     def all_modes(self) -> Answer:
         return Answer(body=fastjson.dumps(self.modes))
+
+    def take(self, modes: MessageRequestModeTable) -> None:
+        """A slave takes its master's table as it is."""
+        if modes != self.modes:
+            self.modes = modes
+            self.file.persist(fastjson.dumps(modes))
 
     def mode_of(self, topic: str, group: str) -> SetMessageRequestMode:
         chosen = self.modes.message_request_mode_map.get(topic, {}).get(group)

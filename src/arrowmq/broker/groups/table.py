@@ -80,6 +80,19 @@ class SubscriptionGroups:
             self._changed()
         return known
 
+    def take(
+        self,
+        table: dict[str, SubscriptionGroupConfig],
+        forbidden: dict[str, dict[str, int]],
+        version: DataVersion | None,
+    ) -> None:
+        """A slave takes its master's table as it is."""
+        if table != self.table or forbidden != self.forbidden:
+            self.table, self.forbidden = dict(table), forbidden
+            self.file.changed()
+        if version is not None:
+            self.version = version
+
     def set_readable(self, group: str, topic: str, readable: bool) -> None:
         masks = self.forbidden.setdefault(group, {})
         mask = masks.get(topic, 0)

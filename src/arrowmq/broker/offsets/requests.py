@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from arrowmq.broker.groups.table import SubscriptionGroups
 from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.topics.table import Topics
@@ -26,12 +28,18 @@ from arrowmq.wire.headers import (
 
 class OffsetService:
     def __init__(
-        self, store: MessageStore, topics: Topics, groups: SubscriptionGroups, offsets: ConsumerOffsets
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        is_slave: Callable[[], bool],
     ) -> None:
         self.store = store
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
+        self.is_slave = is_slave
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, request: QueryConsumerOffset) -> QueryConsumerOffsetResult:
@@ -72,6 +80,8 @@ class OffsetService:
         if self.offsets.has_reset(group, topic, queue_id):
             return Answer(remark="Offset has been previously reset")
         self.offsets.commit(group, topic, queue_id, request.commit_offset)
+        if self.is_slave():
+            self.offsets.committed_here(group, topic, queue_id, request.commit_offset)
         return None
 
     @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)

@@ -43,6 +43,7 @@ class ConsumerOffsets:
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
         self._commits = 0
+        self._committed_here: dict[tuple[str, int], int] = {}
         self.sources: list[Callable[[], int]] = []  # each says how often `commits_of` was written since it last did
         self.on_replace: list[
             Callable[[], None]
@@ -147,6 +148,34 @@ class ConsumerOffsets:
 
     def groups(self) -> set[str]:
         return {group for _, group in map(_split, self._committed)}
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever an offset was committed; for a slave, which asks for the table only then."""
+        self._take_in()
+        return self._commits
+
+    def take(self, table: dict[str, dict[int, int]], version: DataVersion | None) -> list[tuple[str, str, int, int]]:
+        """A slave takes its master's offsets over its own. Gives what was committed here and is ahead of them: group,
+        topic, queue, offset."""
+        ahead = []
+        for (key, queue_id), offset in self._committed_here.items():
+            theirs = table.get(key, {}).get(queue_id)
+            if theirs is None or theirs < offset:
+                topic, group = _split(key)
+                ahead.append((group, topic, queue_id, offset))
+                table.setdefault(key, {})[queue_id] = offset
+        self._committed_here = {}
+        if any(self._committed.get(key) != queues for key, queues in table.items()):
+            self._committed.update(table)
+            self._replaced()
+        if version is not None:
+            self.version = version
+        return ahead
+
+    def committed_here(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A slave took this commit: its master has to hear of it."""
+        self._committed_here[offset_key(topic, group), queue_id] = offset
 
     def clone(self, source: str, target: str, topic: str) -> None:
         queues = self._committed.get(offset_key(topic, source))

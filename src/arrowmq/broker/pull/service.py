@@ -23,6 +23,7 @@ from arrowmq.broker.groups.subscriptions import (
 from arrowmq.broker.groups.table import SubscriptionGroups
 from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.pull.longpoll import LongPoll, Waiting
+from arrowmq.broker.role import MASTER_ID, BrokerRole
 from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.settings.config import READ, BrokerConfig
 from arrowmq.broker.topics.table import Topics
@@ -37,7 +38,6 @@ from arrowmq.wire.headers import PullMessage
 
 MAX_BYTES = 128 * 1024 * 1024
 MIN_BYTES = 100
-MASTER_ID = 0
 
 CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -84,6 +84,7 @@ class PullService:
     longpoll: LongPoll
     stats: BrokerStats
     clock: Clock
+    role: BrokerRole
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -193,6 +194,8 @@ class PullService:
         request = pull.request
         if self._code(got, request.queue_offset) != ResponseCode.PULL_NOT_FOUND or not request.sys_flag & FLAG_SUSPEND:
             return self._answer(pull, got)
+        if self.role.redirects:
+            return self._answer(pull, got)
         self._hold(pull, got.next_offset if got.status is GetStatus.OFFSET_OVERFLOW_ONE else request.queue_offset)
         return LATER
 
@@ -282,21 +285,35 @@ class PullService:
 
     def _answer(self, pull: Pull, got: Got) -> Answer:
         request = pull.request
+        suggested = self.suggested_brokers(pull.group)[got.suggests_slave]
+        code = self._code(got, request.queue_offset)
+        if self.role.is_slave:
+            code, suggested = self._on_a_slave(pull, got, code, suggested)
         self.offsets.pulled(request.consumer_group, request.topic, request.queue_id, got.next_offset)
         header = {
-            "suggestWhichBrokerId": str(self.suggested_brokers(pull.group)[got.suggests_slave]),
+            "suggestWhichBrokerId": str(suggested),
             "nextBeginOffset": str(got.next_offset),
             "minOffset": str(got.min_offset),
             "maxOffset": str(got.max_offset),
             "topicSysFlag": str(pull.topic.topic_sys_flag),
             "groupSysFlag": str(pull.group.group_sys_flag),
         }
-        code = self._code(got, request.queue_offset)
         if got.status is not GetStatus.FOUND:
             self.stats.get_missed()
             return Answer(code, header, remark=got.status.name)
         self.stats.get(request.consumer_group, request.topic, request.queue_id, got.count, got.total_bytes)
         return Answer(code, header, got.pieces, got.status.name, on_sent=got.release)
+
+    def _on_a_slave(self, pull: Pull, got: Got, code: ResponseCode, suggested: int) -> tuple[ResponseCode, int]:
+        """Who has caught up reads on from the master, while that is there; and an offset that this copy does not have
+        is not corrected by it, unless offsetCheckInSlave is true: the master may have it."""
+        if self.role.redirects and not got.suggests_slave:
+            suggested = MASTER_ID
+            if got.status is not GetStatus.FOUND:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        if code is ResponseCode.PULL_OFFSET_MOVED and not self.config.offset_check_in_slave:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY, pull.group.broker_id
+        return code, suggested
 
     def suggested_brokers(self, group: SubscriptionGroupConfig) -> tuple[int, int]:
         """Where a group reads on: while it keeps up, and when it reads what lies far back."""

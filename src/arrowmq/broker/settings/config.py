@@ -147,6 +147,11 @@ class BrokerConfig:
     min_in_sync_replicas: int = 1
     enable_auto_in_sync_replicas: bool = False
     enable_slave_acting_master: bool = False
+    enable_remote_escape: bool = False
+    skip_pre_online: bool = False
+    broker_heartbeat_interval: int = 1000
+    broker_not_active_timeout_millis: int = 10_000
+    sync_broker_member_group_period: int = 1000
     # ArrowMQ's own: hosts of slaves that no NameServer knows; whether a slave checks the checksums of what it copies,
     # and whether one that has nothing takes all that its master has, not only the last file
     ha_slave_addresses: str = ""

@@ -137,6 +137,19 @@ class Topics:
         self._changed([])
         return True
 
+    def take(self, table: dict[str, TopicConfig], version: DataVersion | None) -> list[str]:
+        """A slave takes its master's table as it is; gives the names that are not in it any more."""
+        changed = [topic for name, topic in table.items() if self.table.get(name) != topic]
+        gone = [name for name in self.table if name not in table]
+        self.table = dict(table)
+        if version is not None:
+            self.version = version
+        if changed or gone:
+            self.file.changed()
+            for listener in self.on_change:
+                listener([] if gone else changed)
+        return gone
+
     def set_order(self, order_topics: set[str]) -> None:
         """Follows the NameServers' list of ordered topics. Those in it are ordered; a topic that is not in it may have
         been made an ordered one by an administrator, so it keeps its flag, as with Apache's broker."""

@@ -11,6 +11,7 @@ class ExchangeHAInfo(Header, kw_only=True):
     master_ha_address: str | None = None
     master_flush_offset: int | None = None
     master_address: str | None = None
+    table_versions: str | None = None  # ArrowMQ's own: which tables a slave has to ask for
 
 
 class NotifyMinBrokerIdChange(Header, kw_only=True):
