@@ -65,7 +65,7 @@ def masked(line: str) -> str:
     """Without the time, and with ids, addresses and durations replaced."""
     line = re.sub(r"^\S+ ", "", line)
     line = re.sub(r"client=\S+", "client=…", line)
-    line = re.sub(r"127\.0\.0\.1:\d+", "…", line)
+    line = re.sub(r"127\.0\.0\.1:\d+|(?<=port )\d+", "…", line)
     return re.sub(r"seconds=\S+", "seconds=…", line)
 
 
@@ -114,6 +114,8 @@ async def test_a_day_in_the_life_of_a_server_is_one_line_an_event(server: Server
     joined = "group=billing client=… peer=… language=PYTHON"
     assert [masked(line) for line in server.lines] == [
         "INFO arrowmq.server settings without effect here: warmMapedFileEnable",
+        "WARNING arrowmq.server everybody who reaches port … may use this broker: set authenticationEnabled and "
+        "authorizationEnabled, or serve this machine only with --bind 127.0.0.1",
         "INFO arrowmq.namesrv.service broker registered name=broker-a id=0 address=… cluster=DefaultCluster topics=13",
         "INFO arrowmq.broker.registration registered with NameServer … as broker-a at …",
         "INFO arrowmq.metrics.page metrics at http://…/metrics",

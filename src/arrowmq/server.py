@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -25,8 +24,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
-from arrowmq.remoting.address import format_address
-from arrowmq.remoting.tls import ServerTls, client_tls, server_tls
+from arrowmq.remoting.address import format_address, is_loopback
+from arrowmq.remoting.tls import ClientTls, ServerTls, client_tls, server_tls
+from arrowmq.remoting.tls_reload import TlsReload
 
 if TYPE_CHECKING:
     from arrowmq.broker import Broker, BrokerConfig
@@ -121,7 +121,7 @@ class Surroundings:
     clock: Clock
     disk: Disk | None = None
     tls: ServerTls | None = None
-    outgoing_tls: ssl.SSLContext | None = None
+    outgoing_tls: ClientTls | None = None
 
 
 def namesrv_part(config: NamesrvConfig, of: Surroundings) -> Part:
@@ -157,9 +157,16 @@ def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Par
             config, store_root, of.clock, of.disk, ports=BrokerPorts(of.clock, of.tls), extensions=[Replication]
         )
         node.broker.remoting.use_tls(of.outgoing_tls)
+        warn_if_open("broker", config.bind_address, config.listen_port, node.broker.guard.is_on)
         return node.broker
 
     return part
+
+
+def tls_part(properties: Mapping[str, str], of: Surroundings) -> Part:
+    """Takes renewed certificates over; not there where there are none."""
+    reload = TlsReload(properties, of.tls, of.outgoing_tls, of.clock)
+    return lambda node: reload if reload.is_needed else None
 
 
 def metrics_part(node: Node) -> Component | None:
@@ -203,6 +210,18 @@ class InRoute:
 
 def route_part(node: Node) -> Component | None:
     return None if node.broker is None else InRoute(node.broker)
+
+
+def warn_if_open(server: str, bind_address: str, port: int, is_guarded: bool) -> None:
+    """An operator should not learn from others that everybody may use the server."""
+    if is_guarded or is_loopback(bind_address):
+        return
+    log.warning(
+        "everybody who reaches port %d may use this %s: set authenticationEnabled and authorizationEnabled, "
+        "or serve this machine only with --bind 127.0.0.1",
+        port,
+        server,
+    )
 
 
 # --- from settings ---------------------------------------------------------------------------------------------------
@@ -261,6 +280,8 @@ def build_node(
         log.info("settings without effect here: %s", ", ".join(without_effect))
     surroundings = Surroundings(clock or SystemClock(), disk, server_tls(properties), client_tls(properties))
     parts: list[Part] = []
+    if broker is not None or namesrv is not None or controller is not None:
+        parts.append(tls_part(properties, surroundings))
     if namesrv is not None:
         parts.append(namesrv_part(namesrv, surroundings))
     if controller is not None:

@@ -123,3 +123,17 @@ def test_a_machine_that_is_too_small_is_found() -> None:
         memory_limit_bytes=128 << 20, open_files_hard=1024, max_map_count=1000, is_native=False, directory_free_bytes=1
     )
     assert {"memory-limit", "open-files", "map-count", "no-native", "directory-small"} == set(found(facts))
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_open"),
+    [
+        ({"bindAddress": "0.0.0.0", "authenticationEnabled": "false"}, True),
+        ({"bindAddress": "0.0.0.0", "authenticationEnabled": "true"}, False),
+        ({"bindAddress": "127.0.0.1", "authenticationEnabled": "false"}, False),
+    ],
+)
+def test_a_broker_that_everybody_may_use_is_told(settings: dict[str, str], is_open: bool) -> None:
+    facts = healthy()
+    facts.brokers[0].config = settings
+    assert is_open == ("broker-open" in found(facts))

@@ -54,6 +54,7 @@ LOCAL: dict[str, tuple[list[str], int, str]] = {
     "namesrv": (["-c", "no-such-file.conf"], 1, "no-such-file.conf"),
     "broker": (["--dir", "x", "--set", "no equals sign"], 2, "expected key=value"),
     "controller": (["--etcd", "nonsense"], 1, "expected http://host:port"),
+    "tls make": (["--days", "0"], 2, "0 is not in the range"),
     "store check": (["no-such-folder"], 2, "does not exist"),
     "store dump": (["no-such-folder"], 2, "does not exist"),
     "store rebuild": (["no-such-folder"], 2, "does not exist"),
@@ -150,7 +151,8 @@ def test_every_verb_helps_with_an_example(command: Command, verb: str) -> None:
 def test_every_verb_is_in_the_docs_with_what_it_prints(verb: str) -> None:
     docs = Path(__file__).parents[2] / "docs"
     if verb in LOCAL:
-        pages = [docs / "operations.md", docs / "store.md", docs / "spark" / "pipelines.md", docs / "failover.md"]
+        names = ("operations.md", "store.md", "spark/pipelines.md", "failover.md", "security.md")
+        pages = [docs / name for name in names]
         assert any(f"arrowmq {verb}" in page.read_text() for page in pages)
     else:
         assert f"arrowmq {verb}" in (docs / "commands.md").read_text().partition("## topic")[2]

@@ -169,7 +169,9 @@ async def test_a_proxy_may_announce_a_client_that_speaks_tls(start_server: Any, 
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(V1)
     await writer.drain()
-    await writer.start_tls(client_tls({"tls.enable": "true"}))
+    tls = client_tls({"tls.enable": "true"})
+    assert tls is not None
+    await writer.start_tls(tls.context)
     writer.write(REQUEST)
     (answer,) = FrameSplitter().feed(await reader.read(65536))
     assert answer.remark == "203.0.113.7:5000"

@@ -123,15 +123,10 @@ def _route(command: Command, cluster: str) -> Needs:
     yield _of_topic(topic, (SUB, GET) if is_retry_topic(topic) else (PUB, SUB, GET))
 
 
-def _send(topic_field: str, group_field: str, command: Command, cluster: str) -> Needs:
-    topic, group = command.ext.get(topic_field), command.ext.get(group_field)
-    if is_retry_topic(topic):
-        # A consumer that gives a message back; the group it names is the producer group of this send.
-        yield Need(group_resource(group if group and group.strip() else topic), (SUB,))
-        if group and group.strip() and group_resource(group) != group_resource(topic):
-            yield Need(group_resource(topic), (SUB,))  # Apache believes the named group alone
-    else:
-        yield Need(topic_resource(topic), (PUB,))
+def _send(topic_field: str, command: Command, cluster: str) -> Needs:
+    """To a retry topic a consumer sends that gives a message back."""
+    topic = command.ext.get(topic_field)
+    yield _of_topic(topic, (SUB,) if is_retry_topic(topic) else (PUB,))
 
 
 def _reply(topic_field: str, command: Command, cluster: str) -> Needs:
@@ -241,9 +236,9 @@ _POP: Row = (Group(SUB), Topic(SUB))
 
 NEEDS: dict[int, Row] = {
     # Sending
-    Code.SEND_MESSAGE: (partial(_send, "topic", "group"),),
-    Code.SEND_MESSAGE_V2: (partial(_send, "b", "a"),),
-    Code.SEND_BATCH_MESSAGE: (partial(_send, "b", "a"),),
+    Code.SEND_MESSAGE: (partial(_send, "topic"),),
+    Code.SEND_MESSAGE_V2: (partial(_send, "b"),),
+    Code.SEND_BATCH_MESSAGE: (partial(_send, "b"),),
     Code.SEND_REPLY_MESSAGE: (partial(_reply, "topic"),),  # Apache: nothing, for any topic
     Code.SEND_REPLY_MESSAGE_V2: (partial(_reply, "b"),),  # Apache: nothing, for any topic
     Code.RECALL_MESSAGE: (Topic(PUB),),

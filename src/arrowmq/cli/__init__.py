@@ -31,6 +31,7 @@ COMMANDS = {
     "client": ("arrowmq.cli.client:client_group", "Who is connected, with which subscription."),
     "user": ("arrowmq.cli.access.user:user_group", "Create, change, list and delete users."),
     "acl": ("arrowmq.cli.access.acl:acl_group", "Give, take, list and test rights of users."),
+    "tls": ("arrowmq.cli.tls:tls_group", "Make certificates for trying TLS."),
     "store": ("arrowmq.cli.store:store_group", "Check, dump, measure and rebuild a store directory."),
     "pipeline": ("arrowmq.cli.pipeline.command:pipeline_group", "Run Spark pipelines over topics."),
     "bench": ("arrowmq.cli.bench:bench", "Measure a running server."),

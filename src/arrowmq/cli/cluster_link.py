@@ -28,7 +28,7 @@ from arrowmq.client.admin import Admin
 from arrowmq.client.errors import ArrowMQError, InvalidName, InvalidUse, NamesrvUnreachable, TimedOut, Unreachable
 from arrowmq.client.options import ConnectOptions
 from arrowmq.config import ConfigError
-from arrowmq.remoting.tls import client_tls
+from arrowmq.remoting.tls import client_tls, context_of
 from arrowmq.wire.errors import WireError
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -97,7 +97,7 @@ def connect_options(
         if tls_ca:
             properties |= {"tls.client.authServer": "true", "tls.client.trustCertPath": tls_ca}
         try:
-            options["tls"] = client_tls(properties)
+            options["tls"] = context_of(client_tls(properties))
         except ConfigError as wrong:
             raise click.UsageError(str(wrong)) from wrong
     return options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from arrowmq.remoting.address import advertised_host, format_address
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import RemotingServer
-from arrowmq.remoting.tls import ServerTls
+from arrowmq.remoting.tls import OutgoingTls, ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class Controller:
         clock: Clock | None = None,
         *,
         tls: ServerTls | None = None,
-        outgoing_tls: ssl.SSLContext | None = None,
+        outgoing_tls: OutgoingTls | None = None,
         storage: Storage | None = None,
         probe: Probe = listens,
     ) -> None:

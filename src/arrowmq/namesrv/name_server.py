@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 from pathlib import Path
 
 from arrowmq import refusals
@@ -17,7 +16,7 @@ from arrowmq.remoting.channel import Channel
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import RemotingServer
-from arrowmq.remoting.tls import ServerTls
+from arrowmq.remoting.tls import OutgoingTls, ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class NameServer:
         clock: Clock | None = None,
         *,
         tls: ServerTls | None = None,
-        outgoing_tls: ssl.SSLContext | None = None,
+        outgoing_tls: OutgoingTls | None = None,
     ) -> None:
         self.config = config
         self._clock = clock or SystemClock()

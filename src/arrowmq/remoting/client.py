@@ -17,6 +17,7 @@ from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.endpoint import Endpoint, FastPath, Limits
 from arrowmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from arrowmq.remoting.handlers import Call, HandlerTable, Outcome
+from arrowmq.remoting.tls import OutgoingTls, context_of
 from arrowmq.wire.frames import Command
 
 CONNECT_TIMEOUT_S = 3.0
@@ -26,7 +27,7 @@ class RemotingClient:
     def __init__(
         self,
         clock: Clock | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: OutgoingTls | None = None,
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         limits: Limits | None = None,
@@ -63,7 +64,7 @@ class RemotingClient:
         self._endpoint.stray_answer = stray_answer
         self._endpoint.on_connection = lambda connection: connection.on_close(lost)
 
-    def use_tls(self, tls: ssl.SSLContext | None) -> None:
+    def use_tls(self, tls: OutgoingTls | None) -> None:
         """Encrypt connections that are made from now on, or stop doing so."""
         self._tls = tls
 
@@ -133,14 +134,15 @@ class RemotingClient:
 
     async def _dial(self, address: str) -> Connection:
         host, port = parse_address(address)
+        context = context_of(self._tls)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await self._endpoint.loop.create_connection(
                     lambda: Connection(self._endpoint),
                     host,
                     port,
-                    ssl=self._tls,
-                    server_hostname=host if self._tls is not None else None,
+                    ssl=context,
+                    server_hostname=host if context is not None else None,
                 )
         except TimeoutError:
             message = f"{address} did not accept a connection within {self._connect_timeout_s:g} s"

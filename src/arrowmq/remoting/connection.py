@@ -247,11 +247,13 @@ class Connection(Intake, asyncio.BufferedProtocol):
         # The first request may be decrypted, and answered, before the handshake is reported: its answer must wait.
         self._outbox.is_blocked = True
         self._transport.pause_reading()
+        self._endpoint.handshake_began(self)
         self._handshake = asyncio.ensure_future(accept_tls(self, self._transport, context, hello))
         self._handshake.add_done_callback(self._encrypted)
 
     def _encrypted(self, handshake: asyncio.Future[Transport]) -> None:
         self._handshake = None
+        self._endpoint.handshake_ended(self)
         error = None if handshake.cancelled() else handshake.exception()
         if handshake.cancelled() or error is not None:
             log.warning("connection closed peer=%s reason=TLS handshake failed: %s", self.peer_text, error)

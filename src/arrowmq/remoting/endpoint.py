@@ -43,6 +43,7 @@ class Limits:
     unsent_bytes: int = 1024 * 1024  # beyond it no further request is read
     unsent_cut_bytes: int = 256 * 1024 * 1024  # beyond it the connection ends
     idle_timeout_s: float = 120.0
+    handshakes: int = 1024  # of all connections together, under way: beyond it the oldest one is cut
     unread_timeout_s: float = 60.0  # a peer that takes nothing for so long while answers wait is cut
 
 
@@ -71,6 +72,7 @@ class Endpoint:
         self.on_connection = on_connection
         self.deadlines = Deadlines(clock)
         self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self.handshakes: dict[Connection, None] = {}  # TLS hand-shakes under way, the oldest first
         self.receive_view = memoryview(bytearray(limits.receive_bytes))
         self.large_buffers = LargeBuffers()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,6 +97,17 @@ class Endpoint:
 
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+
+    def handshake_began(self, connection: Connection) -> None:
+        """Who does not finish its hand-shake gives way to who comes: a healthy one is done in milliseconds."""
+        self.handshakes[connection] = None
+        if len(self.handshakes) > self.limits.handshakes:
+            oldest = next(iter(self.handshakes))
+            del self.handshakes[oldest]
+            oldest.abort()
+
+    def handshake_ended(self, connection: Connection) -> None:
+        self.handshakes.pop(connection, None)
 
     def at_turn_end(self, connection: Connection) -> None:
         """Let the connection send what it has, once, before the loop waits again."""

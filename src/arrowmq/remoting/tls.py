@@ -7,9 +7,16 @@
     tls.enable                     true: connections that we make use TLS
     tls.client.authServer          false (the default): whoever answers is believed
     tls.client.certPath, keyPath, keyPassword, trustCertPath
+    tls.config.file                a file with these keys; it wins, as at Apache
+
+Of our own, for either side: `minVersion` and `maxVersion` (TLSv1.2 or TLSv1.3; from TLSv1.2 on by default), `ciphers`
+(OpenSSL's list, for TLSv1.2; those of TLSv1.3 are all good ones). A key that nobody knows is refused: with a typing
+error in `certPath` a server would serve plain connections.
 
 Apache makes itself a certificate for tests when it has none. That is a promise of secrecy nobody can check, so here TLS
 needs a certificate: without one a permissive server refuses TLS hellos and says so in its log.
+
+Contexts are exchanged whole when files change (`tls_reload.py`), so one is looked up for each connection.
 """
 
 from __future__ import annotations
@@ -19,18 +26,43 @@ import ssl
 from asyncio import BaseProtocol, BufferedProtocol, Transport
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
-from arrowmq.config import ConfigError
+from arrowmq.config import ConfigError, read_properties
 
 HANDSHAKE_TIMEOUT_S = 10.0
 
 MODES = ("disabled", "permissive", "enforcing")
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+FILE_KEYS = tuple(
+    f"tls.{side}.{name}" for side in ("server", "client") for name in ("certPath", "keyPath", "trustCertPath")
+)
+KEYS = frozenset(
+    {
+        "tls.enable",
+        "tls.config.file",
+        "tls.test.mode.enable",
+        "tls.server.mode",
+        "tls.server.need.client.auth",
+        "tls.server.authClient",
+        "tls.client.authServer",
+        *FILE_KEYS,
+        *(
+            f"tls.{side}.{name}"
+            for side in ("server", "client")
+            for name in ("keyPassword", "minVersion", "maxVersion", "ciphers")
+        ),
+    }
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ServerTls:
+    """What a server does with a TLS hello; `context` may be another one for the next connection."""
+
     mode: str = "permissive"
     context: ssl.SSLContext | None = None
 
@@ -39,58 +71,124 @@ class ServerTls:
         return self.mode == "enforcing"
 
 
+@dataclass(slots=True)
+class ClientTls:
+    """What connections that we make are encrypted with; `context` may be another one for the next."""
+
+    context: ssl.SSLContext
+
+
+OutgoingTls = ssl.SSLContext | ClientTls
+
+
+def context_of(tls: OutgoingTls | None) -> ssl.SSLContext | None:
+    return tls.context if isinstance(tls, ClientTls) else tls
+
+
+def tls_settings(properties: Mapping[str, str]) -> dict[str, str]:
+    """The TLS keys among the settings, with those of `tls.config.file`. Raises `ConfigError`."""
+    found = {key: text.strip() for key, text in properties.items() if key.startswith("tls.")}
+    if found.get("tls.config.file"):
+        found |= {key: text.strip() for key, text in read_properties(found["tls.config.file"]).items()}
+    unknown = sorted(found.keys() - KEYS)
+    if unknown:
+        raise ConfigError(f"{', '.join(unknown)}: there is no such setting of TLS; known are {', '.join(sorted(KEYS))}")
+    if found.get("tls.test.mode.enable", "").lower() == "true" and not found.get("tls.server.certPath"):
+        raise ConfigError(
+            "tls.test.mode.enable=true: no certificate is made up here; make one with `arrowmq tls make`, "
+            "and name it in tls.server.certPath and keyPath"
+        )
+    return found
+
+
 def server_tls(properties: Mapping[str, str]) -> ServerTls:
     """The server's side of the settings. Raises `ConfigError`."""
-    mode = properties.get("tls.server.mode", "permissive").strip().lower()
+    settings = tls_settings(properties)
+    mode = settings.get("tls.server.mode", "permissive").lower()
     if mode not in MODES:
         raise ConfigError(f"tls.server.mode={mode}: expected {', '.join(MODES)}")
-    if mode == "disabled" or not properties.get("tls.server.certPath"):
+    if mode == "disabled" or not settings.get("tls.server.certPath"):
         if mode == "enforcing":
             raise ConfigError("tls.server.mode=enforcing needs tls.server.certPath and tls.server.keyPath")
         return ServerTls(mode)
+    return ServerTls(mode, server_context(settings))
+
+
+def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """A context from the files as they are now. Raises `ConfigError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _load_certificate(context, properties, "tls.server")
-    wanted = properties.get("tls.server.need.client.auth", "none").strip().lower()
+    _restrict(context, settings, "tls.server")
+    _load_certificate(context, settings, "tls.server")
+    wanted = settings.get("tls.server.need.client.auth", "none").lower()
     if wanted not in _CLIENT_AUTH:
         raise ConfigError(f"tls.server.need.client.auth={wanted}: expected {', '.join(_CLIENT_AUTH)}")
     if wanted != "none":
-        _load_trust(context, properties, "tls.server")
+        _load_trust(context, settings, "tls.server")
     context.verify_mode = _CLIENT_AUTH[wanted]
-    return ServerTls(mode, context)
-
-
-def client_tls(properties: Mapping[str, str]) -> ssl.SSLContext | None:
-    """The context for connections that we make, or None if they are plain."""
-    is_enforced = properties.get("tls.server.mode", "").strip().lower() == "enforcing"
-    if properties.get("tls.enable", "").strip().lower() != "true" and not is_enforced:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # brokers advertise addresses; what counts is who signed the certificate
-    if properties.get("tls.client.authServer", "").strip().lower() == "true":
-        _load_trust(context, properties, "tls.client")
-    else:
-        context.verify_mode = ssl.CERT_NONE
-    if properties.get("tls.client.certPath"):
-        _load_certificate(context, properties, "tls.client")
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, properties: Mapping[str, str], prefix: str) -> None:
-    certificate, key = properties[f"{prefix}.certPath"], properties.get(f"{prefix}.keyPath")
+def client_tls(properties: Mapping[str, str]) -> ClientTls | None:
+    """For connections that we make; None if they are plain. Raises `ConfigError`."""
+    settings = tls_settings(properties)
+    is_enforced = settings.get("tls.server.mode", "").lower() == "enforcing"
+    if settings.get("tls.enable", "").lower() != "true" and not is_enforced:
+        return None
+    return ClientTls(client_context(settings))
+
+
+def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """A context from the files as they are now. Raises `ConfigError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _restrict(context, settings, "tls.client")
+    context.check_hostname = False  # brokers advertise addresses; what counts is who signed the certificate
+    if settings.get("tls.client.authServer", "").lower() == "true":
+        _load_trust(context, settings, "tls.client")
+    else:
+        context.verify_mode = ssl.CERT_NONE
+    if settings.get("tls.client.certPath"):
+        _load_certificate(context, settings, "tls.client")
+    return context
+
+
+def _restrict(context: ssl.SSLContext, settings: Mapping[str, str], prefix: str) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # what a system's own settings allow may be less
+    for name, attribute in (("minVersion", "minimum_version"), ("maxVersion", "maximum_version")):
+        text = settings.get(f"{prefix}.{name}", "")
+        if text and text not in _VERSIONS:
+            raise ConfigError(f"{prefix}.{name}={text}: expected {' or '.join(_VERSIONS)}")
+        if text:
+            setattr(context, attribute, _VERSIONS[text])
+    ciphers = settings.get(f"{prefix}.ciphers", "")
+    if ciphers:
+        try:
+            context.set_ciphers(ciphers)
+        except ssl.SSLError:
+            raise ConfigError(f"{prefix}.ciphers={ciphers}: OpenSSL knows none of these") from None
+
+
+def _load_certificate(context: ssl.SSLContext, settings: Mapping[str, str], prefix: str) -> None:
+    certificate, key = settings[f"{prefix}.certPath"], settings.get(f"{prefix}.keyPath")
     try:
-        context.load_cert_chain(certificate, key or None, properties.get(f"{prefix}.keyPassword") or "")
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{prefix}.certPath={certificate}, keyPath={key}: cannot be loaded: {error}") from error
+        context.load_cert_chain(certificate, key or None, settings.get(f"{prefix}.keyPassword") or "")
+    except (OSError, ssl.SSLError, ValueError) as error:
+        why = error.reason if isinstance(error, ssl.SSLError) and error.reason else error
+        raise ConfigError(f"{prefix}.certPath={certificate}, keyPath={key}: cannot be loaded: {why}") from None
 
 
-def _load_trust(context: ssl.SSLContext, properties: Mapping[str, str], prefix: str) -> None:
-    path = properties.get(f"{prefix}.trustCertPath")
+def _load_trust(context: ssl.SSLContext, settings: Mapping[str, str], prefix: str) -> None:
+    path = settings.get(f"{prefix}.trustCertPath")
     if not path:
         raise ConfigError(f"checking the peer's certificate needs {prefix}.trustCertPath")
     try:
         context.load_verify_locations(path)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ssl.SSLError, ValueError) as error:
         raise ConfigError(f"{prefix}.trustCertPath={path}: cannot be loaded: {error}") from error
+
+
+def watched_files(settings: Mapping[str, str]) -> list[Path]:
+    """The files that contexts are made from."""
+    return [Path(settings[key]) for key in FILE_KEYS if settings.get(key)]
 
 
 async def accept_tls(

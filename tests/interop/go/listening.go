@@ -119,6 +119,9 @@ func listen(c command) (any, error) {
 	if c.Batch > 0 {
 		options = append(options, consumer.WithConsumeMessageBatchMaxSize(c.Batch))
 	}
+	if key := os.Getenv("HAND_ACCESS_KEY"); key != "" {
+		options = append(options, consumer.WithCredentials(primitive.Credentials{AccessKey: key, SecretKey: os.Getenv("HAND_SECRET_KEY")}))
+	}
 	if c.Trace {
 		options = append(options, consumer.WithTrace(&primitive.TraceConfig{GroupName: c.Group, Access: primitive.Local, NamesrvAddrs: []string{namesrv}}))
 	}

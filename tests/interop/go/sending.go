@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,6 +77,9 @@ func startProducer(c command) (any, error) {
 	options := []producer.Option{producer.WithNameServer(primitive.NamesrvAddr{namesrv}), producer.WithGroupName(c.Group),
 		producer.WithInstanceName(name), producer.WithRetry(2), producer.WithSendMsgTimeout(time.Duration(c.Timeout) * time.Millisecond),
 		producer.WithQueueSelector(&chosenQueue{producer.NewRoundRobinQueueSelector()})}
+	if key := os.Getenv("HAND_ACCESS_KEY"); key != "" {
+		options = append(options, producer.WithCredentials(primitive.Credentials{AccessKey: key, SecretKey: os.Getenv("HAND_SECRET_KEY")}))
+	}
 	if c.Trace {
 		options = append(options, producer.WithTrace(&primitive.TraceConfig{GroupName: c.Group, Access: primitive.Local, NamesrvAddrs: []string{namesrv}}))
 	}

@@ -32,7 +32,7 @@ final class Asking {
 
     static synchronized DefaultMQAdminExt shared() throws MQClientException {
         if (admin == null) {
-            DefaultMQAdminExt fresh = Hand.configured(new DefaultMQAdminExt());
+            DefaultMQAdminExt fresh = Hand.configured(new DefaultMQAdminExt(Hand.hook()));
             fresh.start();
             admin = fresh;
         }

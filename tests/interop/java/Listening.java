@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -169,7 +170,7 @@ final class Listening {
 
     Object start(Command command) throws Exception {
         DefaultMQPushConsumer consumer = Hand.configured(
-            command.flag("trace") ? new DefaultMQPushConsumer(command.text("group"), true, null) : new DefaultMQPushConsumer(command.text("group")));
+            new DefaultMQPushConsumer(command.text("group"), Hand.hook(), new AllocateMessageQueueAveragely(), command.flag("trace"), null));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + command.text("consumeFrom", "FIRST_OFFSET")));
         if (command.has("timestamp")) {
             consumer.setConsumeTimestamp(command.text("timestamp"));

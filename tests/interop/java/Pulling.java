@@ -41,7 +41,7 @@ final class Pulling {
     }
 
     Object start(Command command) throws Exception {
-        DefaultMQPullConsumer puller = Hand.configured(new DefaultMQPullConsumer(command.text("group")));
+        DefaultMQPullConsumer puller = Hand.configured(new DefaultMQPullConsumer(command.text("group"), Hand.hook()));
         puller.start();
         PULLERS.put(command.text("name"), puller);
         return puller.buildMQClientId();
@@ -80,7 +80,7 @@ final class Pulling {
     }
 
     Object lite(Command command) throws Exception {
-        DefaultLitePullConsumer lite = Hand.configured(new DefaultLitePullConsumer(command.text("group")));
+        DefaultLitePullConsumer lite = Hand.configured(new DefaultLitePullConsumer(command.text("group"), Hand.hook()));
         lite.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         lite.setAutoCommit(command.flag("autoCommit"));
         if (command.flag("assign")) {

@@ -35,8 +35,8 @@ final class Sending {
 
     Object start(Command command) throws Exception {
         String group = command.text("group");
-        DefaultMQProducer producer = command.flag("transactional") ? new TransactionMQProducer(group)
-            : command.flag("trace") ? new DefaultMQProducer(group, true, null) : new DefaultMQProducer(group);
+        DefaultMQProducer producer = command.flag("transactional") ? new TransactionMQProducer(group, Hand.hook())
+            : command.flag("trace") ? new DefaultMQProducer(group, Hand.hook(), true, null) : new DefaultMQProducer(group, Hand.hook());
         Hand.configured(producer);
         producer.setSendMsgTimeout((int) command.number("timeout", 10000));
         producer.setRetryTimesWhenSendFailed((int) command.number("retries", 2));

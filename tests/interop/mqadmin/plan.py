@@ -269,7 +269,7 @@ DASHBOARD = {
 STEPS = _ON_TOPICS + _ON_MESSAGES + _ON_GROUPS + _ON_OFFSETS + _ON_SERVERS + _ON_NAMESRV
 
 _CONTROLLER = "speaks to Apache's controller; ArrowMQ has none"
-_AUTH = "ArrowMQ has no users and permissions yet"
+_AUTH = "needs brokers that know users: test_access.py runs it against both"
 _LITE = "lite topics are not part of ArrowMQ"
 _STATIC = "static topics (queues mapped over brokers) are not part of ArrowMQ"
 _LOCAL = "reads files on its own machine and asks no server"

@@ -20,8 +20,10 @@ JAVA_FLAVOURS = {
 _number = 0
 
 
-def start(flavour: str, namesrv: str, broker: str, folder: Path) -> Hand:
-    """A new hand of a flavour ("java-5.5-json", …, "go", "node") for a cluster."""
+def start(flavour: str, namesrv: str, broker: str, folder: Path, credentials: tuple[str, str] | None = None) -> Hand:
+    """A new hand of a flavour ("java-5.5-json", …, "go", "node") for a cluster; with credentials, its requests (those
+    of Java and Go) are signed."""
+    keys = dict(zip(("HAND_ACCESS_KEY", "HAND_SECRET_KEY"), credentials or (), strict=False))
     global _number
     _number += 1
     name = f"{flavour}-{_number}"
@@ -35,9 +37,9 @@ def start(flavour: str, namesrv: str, broker: str, folder: Path) -> Hand:
             "rocketmq.client.rebalance.waitInterval": 2000,
         }
         command, env = java.command("Hand", [namesrv, broker], folder, classpath=classpath, properties=properties)
-        return Hand(name, command, env, folder)
+        return Hand(name, command, {**env, **keys}, folder)
     if flavour == "go":
-        return Hand(name, [str(_go_program()), namesrv, broker], {**os.environ, "HOME": str(folder)}, folder)
+        return Hand(name, [str(_go_program()), namesrv, broker], {**os.environ, **keys, "HOME": str(folder)}, folder)
     if flavour == "node":
         env = {**os.environ, "HOME": str(folder)}
         return Hand(name, ["node", str(_node_program()), namesrv, broker], env, folder)

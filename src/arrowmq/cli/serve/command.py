@@ -16,14 +16,28 @@ from arrowmq.cli import BROKER_COMMANDS, LazyGroup
 
 DEFAULT_DIRECTORY = "arrowmq-data"
 NAMESRV_PORT = 9876
+BIND = "arrowmq.bind"
 BROKER_PORT = 10911
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+def _remember_bind(context: click.Context, option: click.Parameter, address: str | None) -> None:
+    """Becomes the setting `bindAddress` where settings are read (`running.read_settings`)."""
+    if address is not None:
+        context.meta[BIND] = address
+
+
 def common_options(command: Decorated) -> Decorated:
     for option in (
         click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"),
+        click.option(
+            "--bind",
+            metavar="ADDRESS",
+            expose_value=False,
+            callback=_remember_bind,
+            help="Listen on this address only; 127.0.0.1 serves this machine alone.",
+        ),
         click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input ends."),
         click.option(
             "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting by Apache's name; may be repeated."

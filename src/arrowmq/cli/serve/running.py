@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 
+from arrowmq.cli.serve.command import BIND
 from arrowmq.config import ConfigError, parse_settings, read_properties
 from arrowmq.remoting.address import AddressError, parse_addresses
 from arrowmq.server import Node, build_node
@@ -38,6 +39,9 @@ def read_settings(
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     properties.update({key: value for key, value in options.items() if value is not None})
+    bind = click.get_current_context().meta.get(BIND)
+    if bind is not None:
+        properties["bindAddress"] = bind
     return properties
 
 

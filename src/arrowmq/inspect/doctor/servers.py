@@ -7,6 +7,7 @@ import ipaddress
 from arrowmq.inspect.broker_clock import SKEW_MS
 from arrowmq.inspect.doctor.facts import ERROR, NOTE, WARNING, Facts, Finding
 from arrowmq.inspect.texts import bytes_text, duration_text
+from arrowmq.remoting.address import is_loopback
 
 UNFLUSHED_BYTES = 256 << 20
 DISPATCH_BEHIND_BYTES = 64 << 20
@@ -155,6 +156,23 @@ def brokers_may_be_used(facts: Facts) -> list[Finding]:
                     )
                 )
     return found
+
+
+def brokers_are_guarded(facts: Facts) -> list[Finding]:
+    """Everybody who reaches such a broker may read, write and administer."""
+    return [
+        Finding(
+            NOTE,
+            "broker-open",
+            f"Broker {broker.name} serves everybody who reaches {broker.address}: it does not ask who they are.",
+            "set authenticationEnabled and authorizationEnabled (docs/security.md), or serve its machine only with "
+            "--bind 127.0.0.1",
+        )
+        for broker in facts.reached
+        if broker.config.get("authenticationEnabled", "false") != "true"
+        and "bindAddress" in broker.config
+        and not is_loopback(broker.config["bindAddress"])
+    ]
 
 
 def disks_have_room(facts: Facts) -> list[Finding]:
@@ -310,6 +328,7 @@ SERVER_CHECKS = {
     "brokers answer": brokers_answer,
     "addresses fit": addresses_fit,
     "brokers may be used": brokers_may_be_used,
+    "brokers are guarded": brokers_are_guarded,
     "disks have room": disks_have_room,
     "disks keep up": disks_keep_up,
     "clocks agree": clocks_agree,
