@@ -1,4 +1,4 @@
-"""The checks of words and of the tree in `make check` find what they are made for, and no more."""
+"""The checks of words, of the tree and of native modules in `make check` find what they are made for, and no more."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 words = runpy.run_path(str(ROOT / "tools" / "words"))
 layout = runpy.run_path(str(ROOT / "tools" / "layout"))
+cimports = runpy.run_path(str(ROOT / "tools" / "cimports"))
+native_fields = runpy.run_path(str(ROOT / "tools" / "native_fields"))
 
 
 @pytest.mark.parametrize(
@@ -67,3 +69,22 @@ def test_a_folder_with_more_modules_than_one_look_takes_in_is_named(tmp_path: Pa
     (folder / "one_more.py").touch()
     (fault,) = layout["faults"](folder)
     assert "21 modules" in fault
+
+
+def test_a_cimport_from_a_higher_package_or_one_beside_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    heights = cimports["layers"]()
+    path = Path("src/arrowmq/store/append/_example_native.pyx")
+
+    def faults(line: str) -> int:
+        return len(cimports["wrong_cimports"](path, f"cdef int x = 0\n{line}\n", heights))
+
+    assert 0 == faults("from arrowmq.wire._bytes cimport get32")
+    assert 0 == faults("from arrowmq.store.log._pin_native cimport Pin")
+    assert 1 == faults("from arrowmq.broker.fastpath._router_native cimport Router")
+    assert 1 == faults("cimport arrowmq.remoting._intake_native")
+    assert 0 == cimports["main"]()
+
+
+def test_the_places_of_header_fields_in_native_code_are_those_of_the_headers() -> None:
+    assert 0 == native_fields["main"](["--check"])

@@ -8,7 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
-from talking import Talk, cut, files_of, has_fast_path, taken_by_fast_path
+from talking import Talk, cut, has_fast_path, taken_by_fast_path
+from two_paths import CLIENT, PROPERTY_NAMES, SETTINGS, START_MS, VALUES, run, same_on_both
 
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.clock import SystemClock, VirtualClock
@@ -19,24 +20,11 @@ from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from arrowmq.wire.records import decode_records
 
-START_MS = 1_790_000_000_000
-SETTINGS = {
-    "brokerIP1": "127.0.0.1",
-    "brokerName": "broker-a",
-    "mappedFileSizeCommitLog": str(1 << 18),
-    "mappedFileSizeConsumeQueue": "2000",
-    "maxHashSlotNum": "100",
-    "maxIndexNum": "400",
-}
-CLIENT = "127.0.0.9"
 TOPICS = ("Orders", "Payments", "a-topic_with|every%letter")
+# Forms that are odd; odd names and values are generated from the lists of `wire` (`test_generated_cases.py`).
 ODD_PROPERTIES = (
-    "DELAY\x011\x02", "TAGS\x01tag\x02TAGS\x01other\x02", "TAGS\x01\x02", "CLUSTER\x01elsewhere\x02", "TAGS",
-    "\x01\x02",
-    "MSG_REGION\x01r\x02TRACE_ON\x01false\x02", "POP_CK\x01x\x02", "name\x01a\x01b\x02", "fruit\x01grüß\x02",
-    "TRAN_MSG\x01false\x02", "KEYS\x01" + "k " * 200 + "\x02", "TIMER_DELIVER_MS\x01x\x02", "no-end\x01value",
-    "__CRC32#\x010123456789\x02", 'quote\x01"\\\x02', "INNER_NUM\x013\x02", "WAIT\x01false\x02",
-    "__SHARDINGKEY\x01s\x02",
+    "TAGS\x01tag\x02TAGS\x01other\x02", "TAGS\x01\x02", "TAGS", "\x01\x02", "name\x01a\x01b\x02", "fruit\x01grüß\x02",
+    "KEYS\x01" + "k " * 200 + "\x02", "no-end\x01value", 'quote\x01"\\\x02',
 )  # fmt: skip
 
 
@@ -49,7 +37,7 @@ def properties_of(dice: random.Random, number: int) -> str:
     if dice.random() < 0.3:
         text = f"region\x01north\x02WAIT\x01true\x02{text}"
     if dice.random() < 0.2:
-        text += dice.choice(ODD_PROPERTIES)
+        text += dice.choice((*ODD_PROPERTIES, f"{dice.choice(PROPERTY_NAMES)}\x01{dice.choice(VALUES)}\x02"))
     return text
 
 
@@ -133,98 +121,35 @@ def frames_of(seed: int, count: int) -> list[bytes]:
     return frames
 
 
-class Outcome:
-    def __init__(
-        self,
-        answers: dict[int, bytes],
-        files: dict[str, bytes],
-        port: int,
-        local_port: int,
-        taken: tuple[int, int],
-        offsets: object,
-    ) -> None:
-        self.answers = answers
-        self.files = files
-        self.port = port
-        self.local_port = local_port
-        self.taken = taken  # messages sent and pulled by the fast paths
-        self.offsets = offsets
-
-
-async def run(
-    root: Path,
-    frames: list[bytes],
-    chunks: list[bytes],
-    *,
-    short: bool,
-    like: Outcome | None = None,
-    flush: str = "ASYNC_FLUSH",
-    settings: dict[str, str] = SETTINGS,
-) -> Outcome:
-    clock = VirtualClock(START_MS)
-    config = BrokerConfig.from_properties(
-        {**settings, "flushDiskType": flush, "listenPort": str(like.port if like else 0)}
-    )
-    broker = Broker(config, root, clock)
-    broker.open()
-    server = RemotingServer(broker.handlers, clock=clock)
-    port = await server.start("127.0.0.1", like.port if like else 0)
-    await broker.start(port)
-    taken = (0, 0)
-    try:
-        if short:
-            assert broker.fast_path is not None
-            server.fast_path = broker.fast_path
-        async with Talk(CLIENT, like.local_port if like else 0) as talk:
-            await talk.connect(port)
-            answers = await talk.answers(chunks)
-        if broker.fast_path is not None:
-            counts = taken_by_fast_path(broker)
-            taken = (counts["sent"], counts["pulled"])
-        offsets = (broker.offsets.as_json()["offsetTable"], broker.offsets._pulled)
-    finally:
-        await server.close()
-        await broker.stop()
-    return Outcome(answers, files_of(root), port, talk.local_port, taken, offsets)
-
-
 def closing(frames: list[bytes]) -> bytes:
     last = Command.request(RequestCode.GET_MAX_OFFSET, {"topic": "Orders", "queueId": "0"}, opaque=len(frames) + 1)
     return encode_frame(last)
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_the_short_way_and_the_general_path_answer_and_store_the_same_bytes(tmp_path: Path, seed: int) -> None:
+async def test_the_fast_path_and_the_general_path_answer_and_store_the_same_bytes(tmp_path: Path, seed: int) -> None:
     """A random stream of sends, cut anywhere, goes to two brokers of which one has no fast path."""
     frames = frames_of(seed, 800)
-    chunks = cut(b"".join(frames) + closing(frames), random.Random(seed + 1000))
-    general = await run(tmp_path / "general", frames, chunks, short=False)
-    short = await run(tmp_path / "short", frames, chunks, short=native_is_there(), like=general)
-    assert general.answers == short.answers
-    assert general.files.keys() == short.files.keys()
-    for name, data in general.files.items():
-        assert data == short.files[name], name
-    assert general.offsets == short.offsets
-    assert general.taken == (0, 0)
-    if native_is_there():
-        assert short.taken[0] > len(frames) // 3, "most sends are ordinary and must have gone the fast path"
-        assert short.taken[1] > len(frames) // 3, "and so must most pulls that find something"
+    _, fast = await same_on_both(tmp_path, frames, closing(frames), seed=seed + 1000)
+    if has_fast_path():
+        assert fast.taken["sent"] > len(frames) // 3, "most sends are ordinary and must have gone the fast path"
+        assert fast.taken["pulled"] > len(frames) // 3, "and so must most pulls that find something"
 
 
-async def test_under_sync_flush_the_short_way_answers_the_same_once_the_disk_has_it(tmp_path: Path) -> None:
+async def test_under_sync_flush_the_fast_path_answers_the_same_once_the_disk_has_it(tmp_path: Path) -> None:
     """Sends alone: how much of it a pull may see depends on when the disk was done."""
     frames = [frame for frame in frames_of(50, 500) if b"consumerGroup" not in frame and b"queueOffset" not in frame]
     chunks = cut(b"".join(frames) + closing(frames), random.Random(51))
-    general = await run(tmp_path / "general", frames, chunks, short=False, flush="SYNC_FLUSH")
-    short = await run(tmp_path / "short", frames, chunks, short=native_is_there(), like=general, flush="SYNC_FLUSH")
+    general = await run(tmp_path / "general", frames, chunks, fast=False, flush="SYNC_FLUSH")
+    fast = await run(tmp_path / "fast", frames, chunks, fast=has_fast_path(), like=general, flush="SYNC_FLUSH")
     sends = {opaque for opaque, answer in general.answers.items() if b"MSG_REGION" in answer}
-    assert {opaque: general.answers[opaque] for opaque in sends} == {opaque: short.answers[opaque] for opaque in sends}
-    assert general.files == short.files
-    if native_is_there():
-        assert short.taken[0] > len(frames) // 3
+    assert {opaque: general.answers[opaque] for opaque in sends} == {opaque: fast.answers[opaque] for opaque in sends}
+    assert general.files == fast.files
+    if has_fast_path():
+        assert fast.taken["sent"] > len(frames) // 3
 
 
-async def test_batches_go_the_short_way_while_the_files_of_queue_and_index_grow(tmp_path: Path) -> None:
+async def test_batches_go_the_fast_path_while_the_files_of_queue_and_index_grow(tmp_path: Path) -> None:
     """Both get their room piece by piece. Only where a file begins the general path is needed."""
     settings = SETTINGS | {
         "mappedFileSizeConsumeQueue": str(20 * 10_000), "mappedFileSizeCommitLog": str(1 << 23), "maxIndexNum": "20000",
@@ -236,16 +161,12 @@ async def test_batches_go_the_short_way_while_the_files_of_queue_and_index_grow(
         ext["i"] = f"UNIQ_KEY\x01{number:032X}\x02"
         frames.append(encode_frame(Command.request(RequestCode.SEND_BATCH_MESSAGE, ext, body, opaque=number)))
     chunks = cut(b"".join(frames) + closing(frames), random.Random(2))
-    general = await run(tmp_path / "general", frames, chunks, short=False, settings=settings)
-    short = await run(tmp_path / "short", frames, chunks, short=native_is_there(), like=general, settings=settings)
-    assert general.answers == short.answers
-    assert general.files == short.files
-    if native_is_there():
-        assert 1600 - short.taken[0] // 7 <= 2, "the first batch, and the one over the end of the queue's file"
-
-
-def native_is_there() -> bool:
-    return has_fast_path()
+    general = await run(tmp_path / "general", frames, chunks, fast=False, settings=settings)
+    fast = await run(tmp_path / "fast", frames, chunks, fast=has_fast_path(), like=general, settings=settings)
+    assert general.answers == fast.answers
+    assert general.files == fast.files
+    if has_fast_path():
+        assert 1600 - fast.taken["sent"] // 7 <= 2, "the first batch, and the one over the end of the queue's file"
 
 
 async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_path: Path) -> None:
@@ -270,15 +191,15 @@ async def test_a_setting_that_was_changed_counts_for_the_very_next_message(tmp_p
             )
     await server.close()
     await broker.stop()
-    assert taken == [False, native_is_there()] * 20
+    assert taken == [False, has_fast_path()] * 20
 
 
-async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_the_short_way(tmp_path: Path) -> None:
+async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_the_fast_path(tmp_path: Path) -> None:
     """A queue's first file after a restart: nothing has read it, and the page cache was told to forget it."""
     ext = {**ext_of(random.Random(1), 1, batch=False), "b": "Orders", "e": "0", "i": f"UNIQ_KEY\x01{1:032X}\x02"}
     ext |= {"f": "0", "d": "4"}
     sends = [encode_frame(Command.request(RequestCode.SEND_MESSAGE_V2, ext, b"x", opaque=n)) for n in range(1000)]
-    sent = await run(tmp_path, sends, sends, short=native_is_there())
+    sent = await run(tmp_path, sends, sends, fast=has_fast_path())
     for file in (tmp_path / "consumequeue").rglob("*"):
         if file.is_file():
             with file.open("rb+") as entries:
@@ -300,13 +221,13 @@ async def test_a_pull_whose_queue_entries_are_on_disk_only_is_not_waited_for_on_
         await talk.connect(server.port)
         (answer,) = FrameSplitter().feed((await talk.answers([encode_frame(pull)]))[1])
         assert [record.queue_offset for record in decode_records(answer.body)] == list(range(8))
-        short = taken_by_fast_path(broker)["pulled"]
-        assert short == (8 if is_at_hand and native_is_there() else 0)
+        fast = taken_by_fast_path(broker)["pulled"]
+        assert fast == (8 if is_at_hand and has_fast_path() else 0)
         pull.opaque = 2
         await talk.answers([encode_frame(pull)])
-        if native_is_there():
+        if has_fast_path():
             assert broker.fast_path is not None
-            assert taken_by_fast_path(broker)["pulled"] == short + 8, "it lies in memory now"
+            assert taken_by_fast_path(broker)["pulled"] == fast + 8, "it lies in memory now"
     await server.close()
     await broker.stop()
 
@@ -359,7 +280,7 @@ async def test_a_reader_that_is_slow_gets_every_answer_whole_and_in_order(tmp_pa
             expected = bodies[start : start + len(records)]
             assert expected, number
             assert [record.body for record in records] == expected
-    if native_is_there():
+    if has_fast_path():
         assert broker.fast_path is not None
         assert taken_by_fast_path(broker)["pulled"] > 1000
     writer.close()
@@ -367,18 +288,18 @@ async def test_a_reader_that_is_slow_gets_every_answer_whole_and_in_order(tmp_pa
     await broker.stop()
 
 
-async def test_what_went_the_short_way_is_counted_like_any_message(tmp_path: Path) -> None:
+async def test_what_went_the_fast_path_is_counted_like_any_message(tmp_path: Path) -> None:
     """Statistics take in the fast path's counts when they are read."""
     frames = frames_of(77, 200)
     chunks = [b"".join(frames) + closing(frames)]
     clock = VirtualClock(START_MS)
     totals = []
-    for short in (False, True):
-        broker = Broker(BrokerConfig.from_properties({**SETTINGS, "listenPort": "0"}), tmp_path / str(short), clock)
+    for fast in (False, True):
+        broker = Broker(BrokerConfig.from_properties({**SETTINGS, "listenPort": "0"}), tmp_path / str(fast), clock)
         broker.open()
         server = RemotingServer(broker.handlers, clock=clock)
         await broker.start(await server.start("127.0.0.1", 0))
-        if short:
+        if fast:
             server.fast_path = broker.fast_path
         async with Talk(CLIENT, 0) as talk:
             await talk.connect(server.port)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -306,3 +307,23 @@ async def test_a_setting_closes_what_it_concerns(node: Any, settings: dict[str, 
 
     expected = {name: count if name in kinds else 0 for name, count in EACH_KIND.items()}
     assert (expected if has_fast_path() else NOTHING) == await taken_of(node, traffic)
+
+
+async def test_a_native_check_of_requests_hands_over_what_it_does_not_pass(node: Any) -> None:
+    """The form that every such check is made from passes nothing: the hook sees all, as without it."""
+    seen: list[int] = []
+
+    def hook(call: Call) -> None:
+        seen.append(call.command.code)
+
+    node.broker.hooks.add(hook)
+    if not has_fast_path():
+        return
+    check = import_module("arrowmq.broker.fastpath._router_native").RequestCheck()
+    node.broker.permit.check_natively(hook, check, ("AccessKey", "Signature"))
+    assert NOTHING == await taken_of(node, Traffic(node).all)
+    assert 5 * TIMES == len(seen)
+    with pytest.raises(TypeError, match="no native check"):
+        node.broker.permit.check_natively(hook, object())
+    with pytest.raises(ValueError, match="there is room for 4"):
+        node.broker.permit.check_natively(hook, check, ("a", "b", "c"))

@@ -252,7 +252,7 @@ async def test_the_fast_path_is_asked_first_and_leaves_the_rest_to_the_handlers(
     answers = await exchange(address, frames, len(codes))
     assert list(range(1, 8)) == [answer.opaque for answer in answers]
     assert [b"fast" if code == 99 else b"" for code in codes] == [answer.body for answer in answers]
-    assert sorted(asked, reverse=True) == asked
+    assert sorted(set(asked), reverse=True) == asked, "a frame that was declined is not shown to it again"
 
 
 async def test_large_answers_of_the_fast_path_arrive_whole_and_in_order_at_a_slow_reader(start_server: Any) -> None:

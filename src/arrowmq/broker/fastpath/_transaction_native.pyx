@@ -203,12 +203,6 @@ cdef class TransactionHandler(NativeHandler):
             self.send_ends_when_kept(connection, taken_from(self.pending_ends))
         return 0
 
-    cdef int make_ready(self) except -1:
-        if self.half_queue is None:
-            self.half_queue = self.find_queue(self.half_topic.decode(), 0)
-            self.op_queue = self.find_queue(self.op_topic.decode(), 0)
-        return 0
-
     # The beginning
 
     cdef int take_half(self, Request* request) except -1:
@@ -230,7 +224,8 @@ cdef class TransactionHandler(NativeHandler):
         fields.sys_flag &= ~TRANSACTION_BITS
         if not read_properties(request.fields[SEND_PROPERTIES], self.half_names, &said, False, not self.must_wait):
             return 0
-        self.make_ready()
+        if self.half_queue is None:
+            self.half_queue = self.find_queue(self.half_topic.decode(), 0)
         fields.properties_length = self.write_half_properties(request.fields[SEND_PROPERTIES], said.unique, topic, queue_id)
         if fields.properties_length == 0:
             return 0
@@ -378,7 +373,8 @@ cdef class TransactionHandler(NativeHandler):
             op_keys = count_index_keys(&op_facts)
             if not index_has_room(self.index, message_keys + op_keys):
                 return 0
-        self.make_ready()
+        if self.op_queue is None:
+            self.op_queue = self.find_queue(self.op_topic.decode(), 0)
         if op_size <= 0 or not has_room(self.op_queue) or self.log.place == NULL:
             return 0
         if self.log.position + message_size + op_size + 8 > self.log.size:
