@@ -306,7 +306,7 @@ DIFFERENCES = (
     ),
     Difference(
         r"brokerStatus.*|dashboard fetchBrokerRuntimeStats",
-        r"(table\.)?(waitingPulls|differingSubscriptions|getTransferedTps)",
+        r"(table\.)?(waitingPulls|fastPathClosedBy|differingSubscriptions|getTransferedTps)",
         "keys that only ArrowMQ has; the last is how older dashboards spell it",
         added=True,
     ),
