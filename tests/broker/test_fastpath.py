@@ -1,4 +1,4 @@
-"""The fast paths are shortcuts: with them and without them the same bytes are answered and the same files left."""
+"""The fast path is a shortcut: with it and without it the same bytes are answered and the same files left."""
 
 from __future__ import annotations
 
