@@ -56,6 +56,9 @@ fuzz: setup  ## bytes from peers and disks, five minutes a target, coverage-guid
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3"
 	$(BIN)/python -u tests/fuzz $(OPTIONS)
 
+pop-soak: setup  ## pop against its model: 400,000 random steps from seeds of this day (20 minutes)
+	POP_SOAK_SEEDS=100 POP_SOAK_STEPS=2000 POP_SOAK_FIRST_SEED=$$(date +%Y%m%d)00 $(PYTEST) tests/broker/pop/test_pop_model.py -n 2
+
 client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
 	$(BIN)/python tests/interop/client_suite.py
 

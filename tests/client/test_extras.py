@@ -142,10 +142,11 @@ def test_the_package_exports_what_a_user_needs_and_no_more() -> None:
     expected = [
         "Admin", "ArrowMQError", "Batching", "CompressionType", "ConsumeFrom", "ConsumeResult", "Consumer",
         "FlowControl", "Hook", "InvalidMessage", "InvalidName", "InvalidUse", "LitePullConsumer", "Message",
-        "MessageQueue", "MessageTrace", "NamesrvUnreachable", "NoRoute", "Producer", "Pulling", "PushConsumer",
+        "MessageQueue", "MessageTrace", "NamesrvUnreachable", "NoRoute", "PoppedMessage", "Producer", "Pulling",
+        "PushConsumer",
         "ReceivedMessage", "Refused", "ReplyTimedOut", "RetryLater", "SendFailed", "SendReceipt", "SendStatus",
-        "SendTimedOut", "TimedOut", "TraceContext", "Transaction", "TransactionListener", "TransactionState",
-        "Unreachable", "__version__",
+        "SendTimedOut", "SimpleConsumer", "TimedOut", "TraceContext", "Transaction", "TransactionListener",
+        "TransactionState", "Unreachable", "__version__",
     ]  # fmt: skip
     assert sorted(expected) == sorted(arrowmq.__all__)
     assert all(hasattr(arrowmq, name) for name in expected)

@@ -165,7 +165,7 @@ Read = Callable[[Any], Any]
 CODES_ATTRIBUTE = "_arrowmq_handles"
 
 
-def handles(*codes: int, read: Callable[[dict[str, str]], Header] | None = None) -> Callable[[Method], Method]:
+def handles(*codes: int, read: Callable[[Any], Header | JsonBody] | None = None) -> Callable[[Method], Method]:
     """Marks a method as the handler of these request codes; once more, with `read`, for codes whose header is written
     in another form."""
 
@@ -231,7 +231,7 @@ def _inspect(method: Callable[..., Outcome], read: Read | None = None) -> Handle
     if wanted is None:
         return Handler(method, None, takes_call)
     if issubclass(wanted, JsonBody):
-        return Handler(method, partial(fastjson.loads, type=wanted), takes_call, is_of_body=True)
+        return Handler(method, read or partial(fastjson.loads, type=wanted), takes_call, is_of_body=True)
     return Handler(method, read or partial(decode_header, wanted), takes_call)
 
 

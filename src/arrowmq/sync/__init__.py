@@ -18,7 +18,24 @@ from __future__ import annotations
 
 from arrowmq.client.produce.outgoing import Message
 from arrowmq.sync.admin import Admin
-from arrowmq.sync.consumers import Consumer, LitePullConsumer, PushConsumer, ReceivedMessage
+from arrowmq.sync.consumers import (
+    Consumer,
+    LitePullConsumer,
+    PoppedMessage,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+)
 from arrowmq.sync.producer import Producer
 
-__all__ = ["Admin", "Consumer", "LitePullConsumer", "Message", "Producer", "PushConsumer", "ReceivedMessage"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "LitePullConsumer",
+    "Message",
+    "PoppedMessage",
+    "Producer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "SimpleConsumer",
+]

@@ -9,6 +9,7 @@ from typing import TypeVar
 from arrowmq.client import message
 from arrowmq.client.consume import consumer, lite_pull, push
 from arrowmq.client.consume.group_consumer import GroupConsumer
+from arrowmq.client.consume.pop import popped, simple
 from arrowmq.client.errors import InvalidUse
 from arrowmq.sync.facade import Facade, arguments_of, blocking, iterating
 from arrowmq.sync.loop_thread import LoopThread
@@ -126,6 +127,62 @@ class PushConsumer(_GroupFacade[push.PushConsumer]):
         self._begin(make)
 
     run = blocking(push.PushConsumer.run)
+
+
+class PoppedMessage(popped.PoppedMessage):
+    """A popped message whose `ack()`, `nack()` and `extend()` do not need to be awaited."""
+
+    __slots__ = ()
+
+    def ack(self) -> None:  # type: ignore[override]
+        self._thread().call(super().ack)
+
+    def nack(self, delay_s: float = 0.0) -> None:  # type: ignore[override]
+        asked = super().nack
+        self._thread().call(lambda: asked(delay_s))
+
+    def extend(self, seconds: float) -> None:  # type: ignore[override]
+        asked = super().extend
+        self._thread().call(lambda: asked(seconds))
+
+    def _thread(self) -> LoopThread:
+        consumer = self._consumer()
+        assert isinstance(consumer, LoopSimpleConsumer)
+        return consumer.thread
+
+
+class LoopSimpleConsumer(simple.SimpleConsumer):
+    """The asyncio consumer behind a blocking one; its messages find their thread by it."""
+
+    message_type = PoppedMessage
+    thread: LoopThread
+
+    async def take(self, max_messages: int, invisible_s: float | None, wait_s: float | None) -> list[PoppedMessage]:
+        taken = await super().receive(max_messages, invisible_s, wait_s=wait_s)
+        return [each for each in taken if isinstance(each, PoppedMessage)]
+
+
+class SimpleConsumer(Facade[LoopSimpleConsumer]):
+    __doc__ = simple.SimpleConsumer.__doc__
+
+    @arguments_of(LoopSimpleConsumer)
+    def __init__(self, make: Callable[[], LoopSimpleConsumer]) -> None:
+        self._begin(make)
+        self._client.thread = self._thread
+
+    @property
+    def client_id(self) -> str:
+        return self._client.client_id
+
+    def receive(
+        self, max_messages: int = simple.MOST_MESSAGES, invisible_s: float | None = None, *, wait_s: float | None = None
+    ) -> list[PoppedMessage]:
+        """Up to so many messages, which belong to the caller for `invisible_s`; an empty list if none came in time."""
+        return self._thread.call(lambda: self._client.take(max_messages, invisible_s, wait_s))
+
+    def __iter__(self) -> Iterator[PoppedMessage]:
+        while not self._is_closed:
+            yield from self.receive()
 
 
 class LitePullConsumer(Facade[lite_pull.LitePullConsumer]):

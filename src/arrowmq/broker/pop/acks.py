@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.pop.check_points import NOT_WRITTEN, CheckPoint, CheckPoints
 from arrowmq.broker.pop.checks import PopChecks
+from arrowmq.broker.pop.merging import Merging
 from arrowmq.broker.pop.order import OrderTable, WrongOffset
 from arrowmq.broker.pop.polling import Polling
 from arrowmq.broker.pop.pop_counts import ACK, CHECK_POINT, PopCounts
@@ -34,6 +35,10 @@ from arrowmq.wire.headers import AckMessage, ChangeInvisibleTime
 from arrowmq.wire.headers.pop import ORDERED_REVIVE_QUEUE, ChangeInvisibleTimeResult, Receipt, parse_receipt
 
 
+def _batch_of(body: bytes) -> BatchAckMessage:
+    return decode_batch_ack(body) if body else BatchAckMessage()
+
+
 class AckService:
     def __init__(
         self,
@@ -45,6 +50,7 @@ class AckService:
         table: CheckPoints,
         revive_log: ReviveLog,
         revive: ReviveService,
+        merging: Merging,
         order: OrderTable,
         polling: Polling,
         path: MessagePath,
@@ -59,6 +65,7 @@ class AckService:
         self.table = table
         self.log = revive_log
         self.revive = revive
+        self.merging = merging
         self.order = order
         self.polling = polling
         self.path = path
@@ -82,11 +89,8 @@ class AckService:
         put = self._ack(topic, request.consumer_group, request.queue_id, receipt, [request.offset], is_batch=False)
         return self._answer(put)
 
-    @handles(RequestCode.BATCH_ACK_MESSAGE)
-    def batch_ack(self, call: Call) -> Answer | Awaitable[Answer]:
-        return self.ack_batch(decode_batch_ack(call.body) if call.body else BatchAckMessage(), call)
-
-    def ack_batch(self, request: BatchAckMessage, call: Call) -> Answer | Awaitable[Answer]:
+    @handles(RequestCode.BATCH_ACK_MESSAGE, read=_batch_of)
+    def batch_ack(self, request: BatchAckMessage, call: Call) -> Answer | Awaitable[Answer]:
         if not request.acks:
             return Answer(ResponseCode.NO_MESSAGE, remark="the batch has no acks")
         last: Put | None = None
@@ -253,7 +257,9 @@ class AckService:
 
     def _move(self, old: CheckPoint | None, new: CheckPoint, receipt: Receipt, request: ChangeInvisibleTime) -> Put:
         group, topic = new.lane.group, new.lane.topic
-        if old is None or old.revive_offset == NOT_WRITTEN:
+        if old is not None and not self.merging.write(old):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the check point of the message cannot be stored now: repeat it")
+        if old is None:
             put = self.log.write_check_point(new)
         else:
             put = self.log.write_move(new, old, request.offset)

@@ -73,7 +73,8 @@ def build_pop(broker: Broker) -> PopParts:
         *(pop_polling, stats, counts, clock),
     )
     acks = AckService(
-        *(config, store, topics, offsets, checks, table, log, revive, order, pop_polling, broker.path, counts, clock),
+        *(config, store, topics, offsets, checks, table, log, revive, merging),
+        *(order, pop_polling, broker.path, counts, clock),
     )
     notification = NotificationService(
         *(config, store, topics, offsets, checks, table, merging, order, retry_topics),

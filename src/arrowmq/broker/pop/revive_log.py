@@ -47,7 +47,7 @@ CARRIED_AT_ONCE = 64
 
 
 class ReviveQueue:
-    __slots__ = ("noted", "open", "queue_id", "read_offset", "unreadable")
+    __slots__ = ("maybe_moved", "noted", "open", "queue_id", "read_offset", "unreadable")
 
     def __init__(self, queue_id: int) -> None:
         self.queue_id = queue_id
@@ -55,6 +55,9 @@ class ReviveQueue:
         self.noted = -1
         self.open: deque[CheckPoint] = deque()  # by their place; closed ones leave when they come to the front
         self.unreadable = 0
+        # The message read last, if it is a check point of one message: followed by the ack of an older one of the same
+        # message it was made by a change of the invisible time (`write_move`), else by a pop
+        self.maybe_moved: tuple[int, CheckPointMessage] | None = None
 
     def first_open(self) -> CheckPoint | None:
         queue = self.open
@@ -106,6 +109,7 @@ class ReviveLog:
             queue.read_offset = max(queue.noted + 1, lowest)
             while self._read_some(queue):
                 yield
+            self._was_popped(queue)
         self.known_since_ms = self.clock.now_ms()
         self.is_reading = True
         for queue in self.queues:
@@ -255,6 +259,10 @@ class ReviveLog:
             return
         kind = ACK if isinstance(message, AckMessage) else CHECK_POINT
         self.counts.was_read(message.group, message.topic, queue.queue_id, kind)
+        if isinstance(message, AckMessage) and self._was_moved(queue, message):
+            self._enter_ack(message)
+            return
+        self._was_popped(queue)
         if isinstance(message, AckMessage):
             self._enter_ack(message)
         else:
@@ -263,8 +271,9 @@ class ReviveLog:
     def _enter_check_point(
         self, queue: ReviveQueue, queue_offset: int, message: CheckPointMessage, *, by_timer: bool
     ) -> None:
-        if self.replay is not None:
-            self.replay(queue.queue_id, queue_offset, message)
+        queue.maybe_moved = (queue_offset, message)
+        if len(message.offsets) != 1:
+            self._was_popped(queue)
         if not message.offsets:
             return
         lane = self.table.lane(message.topic, message.group, message.queue_id)
@@ -286,6 +295,25 @@ class ReviveLog:
         self._written(check_point, queue_offset)
         for notify in self.on_read:
             notify(check_point)
+
+    def _was_popped(self, queue: ReviveQueue) -> None:
+        found, queue.maybe_moved = queue.maybe_moved, None
+        if found is not None and self.replay is not None:
+            self.replay(queue.queue_id, *found)
+
+    def _was_moved(self, queue: ReviveQueue, ack: AckMessage) -> bool:
+        if queue.maybe_moved is None:
+            return False
+        _, message = queue.maybe_moved
+        is_pair = (message.topic, message.group, message.queue_id) == (ack.topic, ack.group, ack.queue_id)
+        if not is_pair or list(ack.offsets) != [message.start_offset] or ack.pop_time >= message.pop_time:
+            return False
+        queue.maybe_moved = None
+        lane = self.table.find_lane(message.topic, message.group, message.queue_id)
+        check_point = None if lane is None else lane.find(message.start_offset, message.pop_time)
+        if check_point is not None:
+            self.table.move(message.start_offset, check_point)
+        return True
 
     def _enter_ack(self, ack: AckMessage) -> None:
         lane = self.table.find_lane(ack.topic, ack.group, ack.queue_id)
