@@ -13,14 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from arrowmq.server import Node, build_node
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
-NO_POP = "ArrowMQ has no pop consumption"
-NOT_HERE = {
-    "rocketmq_pop_buffer_scan_time_consume_milliseconds": NO_POP,
-    "rocketmq_pop_checkpoint_buffer_size": NO_POP,
-    "rocketmq_pop_offset_buffer_size": NO_POP,
-    "rocketmq_pop_revive_lag_milliseconds": NO_POP,
-    "rocketmq_pop_revive_latency_milliseconds": NO_POP,
-}
+NOT_HERE: dict[str, str] = {}
 # Labels that only ours have: which messages went out of a retry topic is asked often.
 FURTHER_LABELS = {"rocketmq_messages_out": ["is_retry"], "rocketmq_throughput_out": ["is_retry"]}
 # As RocketMQ's documentation lists them: without the unit that its exporter adds today.
@@ -36,7 +29,8 @@ DOCUMENTED = {
     "rocketmq_storage_dispatch_behind_bytes", "rocketmq_storage_message_reserve_time", "rocketmq_timer_enqueue_lag",
     "rocketmq_timer_enqueue_latency", "rocketmq_timer_dequeue_lag", "rocketmq_timer_dequeue_latency",
     "rocketmq_timing_messages", "rocketmq_timer_enqueue", "rocketmq_timer_dequeue", "rocketmq_timer_message_snapshot",
-    "rocketmq_delay_message_latency",
+    "rocketmq_delay_message_latency", "rocketmq_pop_buffer_scan_time_consume", "rocketmq_pop_checkpoint_buffer_size",
+    "rocketmq_pop_offset_buffer_size", "rocketmq_pop_revive_lag", "rocketmq_pop_revive_latency",
 }  # fmt: skip
 
 

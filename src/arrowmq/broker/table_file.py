@@ -80,7 +80,7 @@ class TableFile:
 
     async def _write_behind(self, state: int, data: bytes) -> None:
         while self.barrier is not None and not await self.barrier():
-            log.warning("%s waits for the log to be on disk", self.file.path)
+            log.debug("%s waits for the log to be on disk", self.file.path)
         await asyncio.to_thread(self._write, state, data)
 
     def save(self) -> None:

@@ -14,6 +14,7 @@ from arrowmq.client import names
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.inspect.texts import counted, time_text
 from arrowmq.wire.bodies import ConsumerConnection, OffsetWrapper, SubscriptionGroupConfig
+from arrowmq.wire.bodies.admin import InFlight
 from arrowmq.wire.message_queue import MessageQueue
 
 _GROUP = click.argument("group", shell_complete=complete_group)
@@ -143,6 +144,7 @@ async def show(link: Link, group: str, topic: str | None) -> None:
     configs = await link.admin.group_config(group)
     online = await members_everywhere(link, group)
     stats = await link.admin.consume_stats(group, topic)
+    in_flight, total_in_flight = await link.admin.in_flight(group, topic)
     members, subscriptions, queues = member_rows(online), subscription_rows(online), queue_rows(stats)
     total = sum(row["lag"] for row in queues)
     if link.screen.as_json:
@@ -154,6 +156,8 @@ async def show(link: Link, group: str, topic: str | None) -> None:
                 "subscriptions": subscriptions,
                 "queues": queues,
                 "lag": total,
+                "inFlight": in_flight_rows(in_flight),
+                "inFlightTotal": total_in_flight,
             }
         )
         return
@@ -172,6 +176,37 @@ async def show(link: Link, group: str, topic: str | None) -> None:
         link.screen.say("")
         link.screen.table(QUEUE_COLUMNS, queues)
     link.screen.say(f"lag: {counted(total, 'message')} in {counted(len(queues), 'queue')}")
+    if in_flight:
+        link.screen.say("")
+        columns = [("topic", "POPPED FROM"), ("queueId", "QUEUE"), ("offsets", "OFFSETS"), ("client", "BY")]
+        times = [("poppedAt", "SINCE"), ("visibleAt", "COMES BACK")]
+        link.screen.table([Column(key, title) for key, title in columns + times], in_flight_rows(in_flight))
+        link.screen.say(f"in flight: {counted(total_in_flight, 'message')} popped and not acknowledged")
+
+
+def in_flight_rows(in_flight: list[InFlight]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": each.topic,
+            "queueId": each.queue_id,
+            "offsets": _ranges(each.offsets),
+            "client": each.client or "unknown",
+            "poppedAt": time_text(each.pop_time),
+            "visibleAt": time_text(each.visible_at),
+        }
+        for each in in_flight
+    ]
+
+
+def _ranges(offsets: list[int]) -> str:
+    """`3-7, 9`: neighbours together."""
+    runs: list[list[int]] = []
+    for offset in offsets:
+        if runs and runs[-1][-1] == offset - 1:
+            runs[-1][1:] = [offset]
+        else:
+            runs.append([offset])
+    return ", ".join("-".join(map(str, run)) for run in runs)
 
 
 def _settings(config: SubscriptionGroupConfig) -> dict[str, Any]:

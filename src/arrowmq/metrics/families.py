@@ -15,6 +15,7 @@ from arrowmq.metrics.label_values import is_system, labels_of, language_name, ve
 from arrowmq.metrics.labelled import BYTES, MILLISECONDS, LabelledFamilies, in_unit
 from arrowmq.metrics.lag import GroupLag, lags_of
 from arrowmq.metrics.message_kinds import KindFamilies
+from arrowmq.metrics.pop import PopFamilies
 from arrowmq.metrics.requests import RequestFamilies
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class BrokerFamilies:
         )
         self.requests = RequestFamilies(broker, self.labelled)
         self.kinds = KindFamilies(broker, self.labelled, self.labelled.with_labels(**STORAGE))
+        self.pop = PopFamilies(broker, self.labelled)
         self.flow = broker.services.flow
 
     def collect(self) -> Iterator[Metric]:
@@ -52,6 +54,7 @@ class BrokerFamilies:
         yield from self.kinds.collect()
         yield from self._clients()
         yield from self._lag()
+        yield from self.pop.collect()
         yield from self._storage()
         yield from self._health()
 

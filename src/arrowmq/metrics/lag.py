@@ -68,11 +68,14 @@ def _queue_lag(broker: Broker, group: str, topic: str, queue_id: int, committed:
     committed = min(max(committed, smallest), largest)
     pulled = broker.offsets.pull_offset(group, topic, queue_id)
     pulled = committed if pulled is None else min(max(pulled, committed), largest)
+    # Popped messages lie before the group's offset, and are not consumed before they are acknowledged
+    lane = broker.services.pop_revive.table.find_lane(topic, group, queue_id)
+    popped = 0 if lane is None else lane.in_flight
     return QueueLag(
         queue_id,
-        messages=largest - committed,
+        messages=largest - committed + popped,
         latency_ms=_age_ms(broker, topic, queue_id, committed, largest),
-        in_flight=pulled - committed,
+        in_flight=pulled - committed + popped,
         queueing_ms=_age_ms(broker, topic, queue_id, pulled, largest),
     )
 

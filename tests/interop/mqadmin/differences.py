@@ -93,11 +93,6 @@ DIFFERENCES = (
         "a refusal goes on after Apache's words: which key it was",
         added=True,
     ),
-    Difference(
-        r"setConsumeMode",
-        r".*",
-        "POP is refused, with the reason: ArrowMQ has no pop consumption; PULL is taken",
-    ),
     # Topics of the system
     Difference(
         r"topicList.*|exportMetadata.*|dashboard (fetchAllTopicList|fetchTopicsByCLuster|getAllTopicConfig)",

@@ -93,6 +93,15 @@ class AssignmentService:
             topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=self.config.default_pop_share_queue_num
         )
 
+    def pops(self, group: str) -> bool:
+        """Whether a group was told to pop some topic: then its members register as pulling ones do."""
+        return any(
+            chosen.mode == POP
+            for groups in self.modes.message_request_mode_map.values()
+            for name, chosen in groups.items()
+            if name == group
+        )
+
     @handles(RequestCode.QUERY_ASSIGNMENT)
     async def query(self, request: QueryAssignment) -> Answer:
         queues = await self._queues_of(request.topic)

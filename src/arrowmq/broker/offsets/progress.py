@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from arrowmq.broker.apache_remarks import NOT_SET
 from arrowmq.broker.groups.subscriptions import compiled
+from arrowmq.broker.pop.in_flight import in_flight_of
 from arrowmq.broker.runtime.stats import GROUP_GET_NUMS, TOPIC_PUT_NUMS
 from arrowmq.filter import is_tag_type
 from arrowmq.remoting.handlers import Answer, Refused, handles
@@ -78,6 +79,12 @@ class ProgressAdmin:
         stats = ConsumeStats()
         for name in topics:
             self._add_progress(stats, request.consumer_group, name)
+        services = self.broker.services
+        in_flight, total = in_flight_of(
+            services.pop_revive.table, services.pop_order, request.consumer_group, set(topics)
+        )
+        if total:
+            stats.arrowmq_in_flight, stats.arrowmq_in_flight_total = in_flight, total
         return Answer(body=fastjson.dumps(stats))
 
     def _add_progress(self, stats: ConsumeStats, group: str, name: str) -> None:

@@ -242,6 +242,7 @@ class AckService:
             *(lane, request.offset, pop_time, request.invisible_time, [request.offset]),
             *(receipt.revive_queue_id if old is None else old.revive_queue, self.config.broker_name),
             is_suspend=bool(request.suspend),
+            client=call.connection.peer_text,
         )
         put = self._move(old, new, receipt, request)
         result = ChangeInvisibleTimeResult(

@@ -20,6 +20,7 @@ class CheckPoint:
         "acked",
         "broker_name",
         "bucket",
+        "client",
         "count",
         "diffs",
         "invisible_ms",
@@ -45,6 +46,7 @@ class CheckPoint:
         *,
         is_suspend: bool = False,
         tries: int = 0,
+        client: str = "",
     ) -> None:
         self.lane = lane
         self.start_offset = start_offset
@@ -60,6 +62,7 @@ class CheckPoint:
         self.broker_name = broker_name
         self.is_suspend = is_suspend  # its messages come back without having been counted as consumed
         self.tries = tries  # how often taking back failed
+        self.client = client  # who has its messages, if that is known
         self.bucket = -1
         self.waits_for_timer = False  # its acks may still be timer messages
 

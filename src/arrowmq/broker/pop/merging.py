@@ -18,6 +18,7 @@ from arrowmq.broker.pop.due import Due
 from arrowmq.broker.pop.revive_log import ReviveLog
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.clock import Clock
+from arrowmq.distribution import Distribution
 from arrowmq.store import PutStatus
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ BUCKET_MS = 50
 # Beyond popCkStayBufferTimeOut, so that a check point is not stored a moment after it was spared (Apache's)
 SPARE_MS = 1500
 RETRY_MS = 100
+SCAN_BOUNDS_MS = (1, 10, 100, 1000, 2000, 3000)
 
 
 class Merging:
@@ -39,6 +41,7 @@ class Merging:
         self.clock = clock
         self.unwritten: dict[CheckPoint, int] = {}  # with the bucket of the time when it is stored
         self.steps = 0
+        self.scan_times = Distribution(SCAN_BOUNDS_MS)
         self._due: Due[CheckPoint] = Due(clock, BUCKET_MS, self._stayed)
         table.on_closed.append(self._closed)
 
@@ -83,9 +86,11 @@ class Merging:
             self.write(check_point)
 
     def _stayed(self, items: Iterable[CheckPoint]) -> None:
+        began_s = self.clock.monotonic()
         for check_point in list(items):
             if check_point in self.unwritten and not self.write(check_point):
                 self.unwritten[check_point] = self._due.add(check_point, self.clock.now_ms() + RETRY_MS)
+        self.scan_times.add(round((self.clock.monotonic() - began_s) * 1000))
 
     def _closed(self, check_point: CheckPoint) -> None:
         if self._forget(check_point) or check_point.lane.steps:

@@ -45,6 +45,7 @@ from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.records import decode_record, encode_record, record_bounds
 
 MAX_BYTES = 64 << 20
+RECENT_MS = 120_000
 FROM_MIN = 0
 PRIORITY = "PRIORITY"
 # Of a stored record: where its queue offset lies
@@ -161,6 +162,7 @@ class PopService:
         self.counts = counts
         self.clock = clock
         self.random = random.Random()
+        self._last_pop: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         order.on_free.append(self.wake)
 
@@ -177,6 +179,12 @@ class PopService:
         """A queue of a group has something to hand out again."""
         self.polling.wake((topic, group, -1)) or self.polling.wake((topic, group, queue_id))
 
+    def popping_now(self) -> set[str]:
+        """Groups that have popped within the last minutes."""
+        since_ms = self.clock.now_ms() - RECENT_MS
+        self._last_pop = {group: at_ms for group, at_ms in self._last_pop.items() if at_ms >= since_ms}
+        return set(self._last_pop)
+
     @handles(RequestCode.POP_MESSAGE)
     def pop(self, request: PopMessage, call: Call) -> Any:
         return self._begin(request, call, is_over=False)
@@ -185,7 +193,7 @@ class PopService:
         topic, group = self.checks.pop(request, call.connection)
         matches = self.checks.filter_of(request.exp_type, request.exp)
         pop = Pop(request, call, topic, group, matches, is_over=is_over)
-        pop.pop_time = self.clock.now_ms()
+        pop.pop_time = self._last_pop[request.consumer_group] = self.clock.now_ms()
         pop.revive_queue = ORDERED_REVIVE_QUEUE if pop.is_order else self.log.next_queue()
         pop.plan = self._plan(pop)
         return self._go_on(pop)
@@ -379,6 +387,7 @@ class PopService:
         check_point = CheckPoint(
             *(lane, offset, pop.pop_time, pop.request.invisible_time, offsets),
             *(pop.revive_queue, self.config.broker_name),
+            client=pop.call.connection.peer_text,
         )
         if not self.merging.takes(check_point):
             put = self.log.write_check_point(check_point)

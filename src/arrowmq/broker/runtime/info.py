@@ -38,10 +38,25 @@ def runtime_table(broker: Broker) -> dict[str, str]:
         **_times(broker.answer_times),
         **_waiting(broker),
         **_timers(broker),
+        **_pop(broker),
     }
     for report in broker.runtime_reports:
         table.update(report())
     return table
+
+
+def _pop(broker: Broker) -> dict[str, str]:
+    services = broker.services
+    revive = services.pop_revive
+    late_ms = max((revive.behind(queue.queue_id)[1] for queue in revive.log.queues), default=0)
+    pulling = {group.name for group in broker.clients.consumers.values() if group.consume_type != "CONSUME_POP"}
+    both = sorted(pulling & services.pop.popping_now())
+    return {
+        "popWaiting": str(services.pop.polling.count),
+        "popInFlight": str(revive.table.in_flight),
+        "popReviveLateMs": str(late_ms),
+        "popAndPull": ",".join(group for group in both if not services.assignment.pops(group)),
+    }
 
 
 def _counts(broker: Broker) -> dict[str, str]:

@@ -23,6 +23,7 @@ from arrowmq.wire.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from arrowmq.wire.bodies.admin import InFlight
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.message_queue import MessageQueue
 
@@ -152,6 +153,18 @@ class GroupAdmin(ClusterAdmin):
                 continue
             found.update(stats.offset_table)
         return dict(sorted(found.items()))
+
+    async def in_flight(self, group: str, topic: str | None = None) -> tuple[list[InFlight], int]:
+        """What the group has popped and not acknowledged: the oldest of it, and how many messages. Apache's brokers do
+        not tell."""
+        found: list[InFlight] = []
+        total = 0
+        ext = text(consumerGroup=self.namespace.wrap(group), topic=self.namespace.wrap(topic) if topic else "")
+        for address in (await self.masters()).values():
+            stats = await self.call_body(address, RequestCode.GET_CONSUME_STATS, ext, ConsumeStats)
+            found += stats.arrowmq_in_flight or ()
+            total += stats.arrowmq_in_flight_total or 0
+        return sorted(found, key=lambda each: each.pop_time), total
 
     async def lag(self, group: str, topic: str | None = None) -> dict[MessageQueue, int]:
         """Per queue, how many messages the group has not consumed yet."""

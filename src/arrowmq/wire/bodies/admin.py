@@ -29,7 +29,22 @@ class OffsetWrapper(Body, kw_only=True):
     pull_offset: int = 0
 
 
+class InFlight(Body, kw_only=True):
+    """Messages of one pop of one queue that are not acknowledged. ArrowMQ's own."""
+
+    topic: str = ""
+    queue_id: int = 0
+    offsets: list[int] = []
+    client: str = ""
+    pop_time: int = 0
+    visible_at: int = 0
+    in_order: bool = False
+
+
 class ConsumeStats(Body, kw_only=True):
+    # ArrowMQ's own, which Apache's tools pass over: what is popped and not acknowledged, the oldest of it, and how many
+    arrowmq_in_flight: list[InFlight] | None = None
+    arrowmq_in_flight_total: int | None = None
     consume_tps: float = 0.0
     offset_table: dict[MessageQueue, OffsetWrapper] = {}
 
