@@ -95,6 +95,12 @@ class Popping:
         """A pop that may wait for a message."""
         return self.client.asking(RequestCode.POP_MESSAGE, self.header(count, **{"pollTime": 10_000, **more}))
 
+    @staticmethod
+    def records_of(node: Any, topic: str, queue_id: int) -> list[Record]:
+        """What lies in a queue."""
+        store = node.broker.store
+        return [store.record_at(entry.physical_offset) for entry in store.entries(topic, queue_id, 0, 1000)]
+
     async def ack(self, message: Popped, **more: Any) -> Command:
         return await self.client.ask(RequestCode.ACK_MESSAGE, {**self._of(message), **more})
 

@@ -45,6 +45,7 @@ from arrowmq.broker.retry import RetryService
 from arrowmq.broker.runtime.admin import BrokerAdmin
 from arrowmq.broker.send.flow import FlowControl
 from arrowmq.broker.send.message_types import MessageTypeCheck
+from arrowmq.broker.send.priority import MessagePriorities
 from arrowmq.broker.send.reply import ReplyService
 from arrowmq.broker.send.service import SendService
 from arrowmq.broker.topics.admin import TopicAdmin
@@ -82,6 +83,7 @@ class Services:
     # What makes messages other than plain ones
     flow: FlowControl
     message_types: MessageTypeCheck
+    priorities: MessagePriorities
     retry: RetryService
     transactions: TransactionService
     transaction_checks: TransactionChecks
@@ -155,6 +157,7 @@ def build_services(broker: Broker) -> Services:
         send=send,
         flow=FlowControl(broker.config, broker.store, broker.path, broker.background, broker.clock),
         message_types=MessageTypeCheck(broker.config, broker.topics, broker.path),
+        priorities=MessagePriorities(broker.topics, broker.path),
         retry=RetryService(
             broker.config,
             broker.address,

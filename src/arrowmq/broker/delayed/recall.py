@@ -20,7 +20,7 @@ from arrowmq.store import PutStatus
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import RecallMessage
-from arrowmq.wire.ids import IdError, parse_recall_handle
+from arrowmq.wire.ids import IdError, RecallHandle, parse_recall_handle
 from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.records import Record
 
@@ -76,7 +76,7 @@ class RecallService:
                     keys.TAGS: RECALL_TAG,
                     keys.PGROUP: request.producer_group or "",
                     keys.TIMER_DELIVER_MS: str(handle.deliver_ms),
-                    keys.TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_id}",
+                    keys.TIMER_DEL_UNIQKEY: self._mark_of(handle),
                     keys.UNIQ_KEY: handle.unique_id,
                     keys.BORN_TIMESTAMP: str(self.clock.now_ms()),
                 }
@@ -89,3 +89,7 @@ class RecallService:
         if put.status is not PutStatus.PUT_OK:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"recall failed, {put.reason or put.status.name}")
         return Answer(header={"msgId": handle.unique_id, keys.MSG_REGION: self.config.region_id})
+
+    def _mark_of(self, handle: RecallHandle) -> str:
+        with_topic = self.config.append_topic_for_timer_delete_key
+        return f"{handle.topic}+{handle.unique_id}" if with_topic else handle.unique_id

@@ -506,7 +506,9 @@ class TimerMessages:
         return self._is_deleted(record) or self._deliver(record, entered_ms=unit.written_ms)
 
     def _is_deleted(self, record: Record) -> bool:
-        return f"{record.properties.get(keys.REAL_TOPIC)}+{record.properties.get(keys.UNIQ_KEY)}" in self._deleted
+        """A mark names the id, with appendTopicForTimerDeleteKey also the topic: another one may use the same id."""
+        unique_id = record.properties.get(keys.UNIQ_KEY, "")
+        return f"{record.properties.get(keys.REAL_TOPIC)}+{unique_id}" in self._deleted or unique_id in self._deleted
 
     def _deliver(self, record: Record, *, entered_ms: int) -> bool:
         """Puts a message to its own topic. False if that has to be tried again."""

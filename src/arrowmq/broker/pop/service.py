@@ -24,6 +24,7 @@ from arrowmq.broker.pop.retry_topics import RetryTopics, flag_of, is_retry
 from arrowmq.broker.pop.revive import ReviveService
 from arrowmq.broker.pop.revive_log import ReviveLog
 from arrowmq.broker.runtime.stats import BrokerStats
+from arrowmq.broker.send.message_types import PRIORITY
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.broker.topics.table import MESSAGE_TYPE, Topics
 from arrowmq.clock import Clock
@@ -47,7 +48,6 @@ from arrowmq.wire.records import decode_record, encode_record, record_bounds
 MAX_BYTES = 64 << 20
 RECENT_MS = 120_000
 FROM_MIN = 0
-PRIORITY = "PRIORITY"
 # Of a stored record: where its queue offset lies
 _QUEUE_OFFSET_AT = 20
 _queue_offset = struct.Struct(">q").unpack_from

@@ -18,7 +18,7 @@ from arrowmq.wire.codes import ResponseCode
 from arrowmq.wire.headers import SendMessage
 from arrowmq.wire.records import Record
 
-NORMAL, FIFO, DELAY, TRANSACTION = "NORMAL", "FIFO", "DELAY", "TRANSACTION"
+NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY = "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"
 ANY_TYPE = frozenset({"UNSPECIFIED", "MIXED"})
 _DELAYS = (keys.DELAY, keys.TIMER_DELIVER_MS, keys.TIMER_DELAY_SEC, keys.TIMER_DELAY_MS)
 
@@ -29,7 +29,9 @@ def message_type(properties: Mapping[str, str]) -> str:
         return TRANSACTION
     if any(properties.get(name) not in (None, "", "0") for name in _DELAYS):
         return DELAY
-    return FIFO if keys.SHARDING_KEY in properties else NORMAL
+    if keys.SHARDING_KEY in properties:
+        return FIFO
+    return PRIORITY if keys.PRIORITY in properties else NORMAL
 
 
 class MessageTypeCheck:

@@ -62,6 +62,7 @@ class BrokerConfig:
     timer_max_delay_sec: int = 3 * 86_400
     timer_roll_window_slot: int = 2 * 86_400
     timer_congest_num_each_slot: int = (1 << 31) - 1
+    append_topic_for_timer_delete_key: bool = False
     mapped_file_size_timer_log: int = 100 << 20
 
     region_id: str = "DefaultRegion"
