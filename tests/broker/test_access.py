@@ -10,84 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from callers import ANN_SECRET, AUTH, INNER_SECRET, NO, OK, ROOT_SECRET, Caller
 from conftest import NodeMaker
 from in_process import LocalClient
 from oracle.ports import broker_port
-from talking import taken_by_fast_path
+from talking import has_fast_path, taken_by_fast_path
 
 from arrowmq.auth.needs import SUPER_ONLY
-from arrowmq.auth.signature import sign
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.broker.ports import BrokerPorts
 from arrowmq.clock import SystemClock
 from arrowmq.config import ConfigError
-from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.direct_call import DirectCall
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from arrowmq.wire.headers import QueryConsumerOffset
 from waiting import until
-
-ROOT_SECRET = "the-secret-of-root"
-ANN_SECRET = "the-secret-of-ann"
-INNER_SECRET = "the-secret-of-brokers"
-AUTH = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT_SECRET}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": INNER_SECRET}),
-}
-NO = ResponseCode.NO_PERMISSION
-OK = ResponseCode.SUCCESS
-
-
-class Caller:
-    """A user at one connection; without a name, somebody who does not sign."""
-
-    def __init__(self, address: str, name: str = "", secret: str = "") -> None:
-        self.address = address
-        self.name = name
-        self.secret = secret
-        self.remoting = RemotingClient()
-
-    def command(
-        self, code: int, ext: dict[str, Any] | None = None, body: Any = b"", *, oneway: bool = False
-    ) -> Command:
-        data = body if isinstance(body, bytes) else fastjson.dumps(body)
-        texts = {name: str(value) for name, value in (ext or {}).items()}
-        command = Command.request(code, texts, data, oneway=oneway)
-        if self.name:
-            sign(command.ext, data, self.name, self.secret.encode())
-        return command
-
-    async def ask(self, code: int, ext: dict[str, Any] | None = None, body: Any = b"") -> Command:
-        return await self.remoting.invoke(self.address, self.command(code, ext, body), 20)
-
-    async def oneway(self, code: int, ext: dict[str, Any] | None = None, body: Any = b"") -> None:
-        await self.remoting.invoke_oneway(self.address, self.command(code, ext, body, oneway=True))
-
-    def send_header(self, topic: str, **more: Any) -> dict[str, Any]:
-        return {"a": "P", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0, **more}
-
-    async def send(self, topic: str, body: bytes = b"body", **more: Any) -> Command:
-        return await self.ask(RequestCode.SEND_MESSAGE_V2, self.send_header(topic, **more), body)
-
-    async def pull(self, topic: str, group: str, offset: int = 0, **more: Any) -> Command:
-        header = {
-            "consumerGroup": group, "topic": topic, "queueId": 0, "queueOffset": offset, "maxMsgNums": 32,
-            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 15_000, "subVersion": 0, "subscription": "*",
-            **more,
-        }  # fmt: skip
-        return await self.ask(RequestCode.PULL_MESSAGE, header)
-
-    async def give(self, user: str, resource: str, actions: str, decision: str = "Allow", **more: Any) -> Command:
-        entry = {"resource": resource, "actions": actions.split(","), "decision": decision, **more}
-        body = {"subject": f"User:{user}", "policies": [{"policyType": "Custom", "entries": [entry]}]}
-        return await self.ask(RequestCode.AUTH_CREATE_ACL, {"subject": f"User:{user}"}, body)
-
-    async def create_user(self, name: str, password: str, **more: str) -> Command:
-        return await self.ask(RequestCode.AUTH_CREATE_USER, {"username": name}, {"password": password, **more})
 
 
 class Guarded:
@@ -208,13 +147,15 @@ async def test_codes_that_are_for_super_users_are_refused_to_others_by_name(guar
     assert served <= SUPER_ONLY
 
 
-async def test_the_fast_path_takes_nothing_that_is_not_checked(make_node: NodeMaker) -> None:
+async def test_without_a_native_check_the_guard_closes_the_fast_path(
+    make_node: NodeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrowmq.broker.broker.check_natively", lambda guard, permit: None)
     node = await make_node(short=True, **AUTH)
-    assert node.broker.fast_path is not None
     caller = Caller(node.address)
     await Caller(node.address, "root", ROOT_SECRET).send("orders")
     assert NO == (await caller.send("orders")).code
-    assert "request hook Guard.check" in node.broker.permit.report()["fastPathClosedBy"]
+    assert ("request hook Guard.check" in node.broker.permit.report()["fastPathClosedBy"]) == has_fast_path()
     assert {"sent": 0, "pulled": 0, "halves": 0, "ends": 0} == taken_by_fast_path(node.broker)
     await caller.remoting.close()
 

@@ -20,6 +20,7 @@ from typing import Protocol
 from arrowmq import refusals
 from arrowmq.broker import names
 from arrowmq.broker.access.guard import Guard
+from arrowmq.broker.access.native_check import check_natively
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
 from arrowmq.broker.clients.table import SWEEP_S, Clients
@@ -121,6 +122,7 @@ class Broker:
         self.runtime_reports.append(self.permit.report)
         self.guard = Guard(config, self.root / "config", clock, disk)
         self.guard.watch(self.hooks)
+        check_natively(self.guard, self.permit)
         self.guard.access.on_change.append(self.longpoll.wake_all)  # who may no longer read must not wait on
         self.remoting = RemotingClient(clock, sign=self.guard.sign)
         self.registration = Registration(config, self.address, self.topics, self.remoting, clock)
