@@ -193,6 +193,24 @@ def cluster_proxy_part(config: ProxyConfig, clock: Clock) -> Part:
     return part
 
 
+def local_proxy_part(config: ProxyConfig, clock: Clock, *, is_optional: bool) -> Part:
+    """A proxy in the broker's own process."""
+
+    def part(node: Node) -> Component | None:
+        if node.broker is None:
+            return None
+        from arrowmq.proxy.backs.cluster import ClusterBack
+        from arrowmq.proxy.backs.local import LocalBack
+        from arrowmq.proxy.proxy import Proxy
+
+        config.namesrv_addr = config.namesrv_addr or node.broker.config.namesrv_addr
+        back = LocalBack(node.broker, ClusterBack(config, clock))
+        node.proxy = Proxy(config, back, clock, is_optional=is_optional)
+        return node.proxy
+
+    return part
+
+
 class InRoute:
     """Not a thing that runs, but a state to wait for, behind what should not have to wait for it."""
 
@@ -234,10 +252,13 @@ def build_node(
     namesrv_port: int | None = None,
     broker_port: int | None = None,
     controller_port: int | None = None,
+    proxy_port: int | None = None,
+    is_proxy_optional: bool = False,
     clock: Clock | None = None,
     disk: Disk | None = None,
 ) -> Node:
-    """A node from properties as Apache names them; a port of None leaves that part out, 0 takes a free one."""
+    """A node from properties as Apache names them; a port of None leaves that part out, 0 takes a free one. An optional
+    proxy is left out, with a warning, if its port is taken."""
     properties = dict(properties or {})
     directory = Path(directory)
     known: set[str] = set()
@@ -275,6 +296,12 @@ def build_node(
             {**properties, "listenPort": str(broker_port), "storePathRootDir": str(directory)}
         )
         known |= set(properties) - set(broker.ignored(apache_key(field.name) for field in fields(StoreConfig)))
+    proxy = None
+    if proxy_port is not None and broker_port is not None:
+        from arrowmq.proxy.config import KEYS, ProxyConfig
+
+        proxy, _ = ProxyConfig.from_properties({**properties, "grpcServerPort": str(proxy_port), "proxyMode": "LOCAL"})
+        known |= KEYS & properties.keys()
     without_effect = sorted(key for key in properties.keys() - known if not key.startswith("tls."))
     if without_effect:
         log.info("settings without effect here: %s", ", ".join(without_effect))
@@ -287,7 +314,10 @@ def build_node(
     if controller is not None:
         parts.append(controller_part(controller, Path(controller.controller_store_path), surroundings))
     if broker is not None:
-        parts += [broker_part(broker, directory, surroundings), metrics_part, route_part]
+        parts += [broker_part(broker, directory, surroundings), metrics_part]
+        if proxy is not None:
+            parts.append(local_proxy_part(proxy, surroundings.clock, is_optional=is_proxy_optional))
+        parts.append(route_part)
     return Node(parts)
 
 

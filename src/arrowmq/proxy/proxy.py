@@ -12,6 +12,7 @@ from arrowmq.proxy.http2.server import Bounds
 from arrowmq.proxy.http2.tls import ProxyTls
 from arrowmq.proxy.service.messaging import MessagingService
 from arrowmq.remoting.address import advertised_host, format_address
+from arrowmq.remoting.server import ListenFailed
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +20,9 @@ log = logging.getLogger(__name__)
 class Proxy:
     name = "proxy"
 
-    def __init__(self, config: ProxyConfig, back: Back, clock: Clock) -> None:
+    def __init__(self, config: ProxyConfig, back: Back, clock: Clock, *, is_optional: bool = False) -> None:
         self.config = config
+        self._is_optional = is_optional
         self.service = MessagingService(config, back, clock)
         tls = ProxyTls(
             mode=config.tls_server_mode.strip().lower(),
@@ -48,12 +50,19 @@ class Proxy:
         await self.service.start()
         try:
             self.service.routing.port = await self.server.start(self.config.bind_address, self.config.grpc_server_port)
+        except ListenFailed as taken:
+            await self.service.stop()
+            if not self._is_optional:
+                raise
+            log.warning("no gRPC clients are served: %s (--proxy-port N chooses another, --no-proxy none)", taken)
         except BaseException:
             await self.service.stop()
             raise
 
     async def stop(self) -> None:
         """Take nothing new, let what runs end, then go."""
+        if not self.port:
+            return
         self.server.drain()
         await self.service.drain()
         await self.server.stop(min(self.config.grpc_shutdown_time_seconds, 5))

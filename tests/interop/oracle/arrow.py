@@ -29,11 +29,12 @@ def _settings(config: dict[str, Value]) -> list[str]:
     return [part for key, value in config.items() for part in ("--set", f"{key}={text(value)}")]
 
 
-def server(folder: Path, namesrv_port: int, port: int, /, **config: Value) -> Server:
+def server(folder: Path, namesrv_port: int, port: int, /, proxy_port: int | None = None, **config: Value) -> Server:
     """NameServer and broker in one process."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {"brokerIP1": HOST, "brokerName": "broker-a", **config}
     where = ["--dir", str(folder), "--namesrv-port", str(namesrv_port), "--port", str(port)]
+    where += ["--no-proxy"] if proxy_port is None else ["--proxy-port", str(proxy_port)]
     command = [*COMMAND, "server", *where, *_settings(config)]
     return Server("arrowmq", command, folder, port=port, ready="ready", env=environment())
 

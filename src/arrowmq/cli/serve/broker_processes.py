@@ -26,7 +26,14 @@ STOP_GRACE_S = 30.0
 
 
 def run(
-    root: Path, properties: Mapping[str, str], namesrv_port: int, broker_port: int, count: int, *, log_level: str
+    root: Path,
+    properties: Mapping[str, str],
+    namesrv_port: int,
+    broker_port: int,
+    count: int,
+    proxy_port: int | None = None,
+    *,
+    log_level: str,
 ) -> None:
     running.configure_logging(log_level)
     running.allow_many_connections()
@@ -34,7 +41,7 @@ def run(
         raise click.ClickException(f"--port {broker_port}: {count} brokers, {PORT_STEP} ports apart, do not fit")
     try:
         with asyncio.Runner(loop_factory=running.new_event_loop) as runner:
-            runner.run(_Family(root, properties, namesrv_port, broker_port, count, log_level).serve())
+            runner.run(_Family(root, properties, namesrv_port, broker_port, count, proxy_port, log_level).serve())
     except (ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -47,6 +54,7 @@ class _Family:
         namesrv_port: int,
         broker_port: int,
         count: int,
+        proxy_port: int | None,
         log_level: str,
     ) -> None:
         self._root = root
@@ -54,6 +62,7 @@ class _Family:
         self._name = self._properties.pop("brokerName", "") or socket.gethostname()
         self._broker_port = broker_port
         self._count = count
+        self._proxy_port = proxy_port  # of the first broker, which forwards to the others
         self._log_level = log_level
         self._namesrv = running.node(root, properties, namesrv_port, None)
         self._children: list[asyncio.subprocess.Process] = []
@@ -94,6 +103,8 @@ class _Family:
             *("broker", "-n", self._namesrv.namesrv_address, "--name", self._name_of(number), "--port", str(port)),
             *("--dir", str(self._root / f"broker-{number + 1}"), "--log-level", self._log_level, "--stop-with-stdin"),
         ]
+        if number == 0 and self._proxy_port is not None:
+            words += ["--proxy-port", str(self._proxy_port)]
         for key, value in self._properties.items():
             words += ["--set", f"{key}={value}"]
         return await asyncio.create_subprocess_exec(

@@ -63,6 +63,8 @@ PORT = click.IntRange(0, 65535)
 @click.option("--namesrv-port", type=PORT, help=f"Port of the NameServer [{NAMESRV_PORT}].")
 @click.option("--port", type=PORT, help=f"Port of the broker; two below it is used as well [{BROKER_PORT}].")
 @click.option("--name", help="Name of the broker [this machine's name].")
+@click.option("--proxy-port", type=PORT, help="Port for gRPC clients, with the extra grpc; 0 takes a free one [8081].")
+@click.option("--no-proxy", is_flag=True, help="Serve no gRPC clients.")
 @click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True, help="Brokers, a process each.")
 @common_options
 def server(
@@ -70,6 +72,8 @@ def server(
     namesrv_port: int | None,
     port: int | None,
     name: str | None,
+    proxy_port: int | None,
+    no_proxy: bool,
     brokers: int,
     config_file: str | None,
     settings: tuple[str, ...],
@@ -86,16 +90,19 @@ def server(
     namesrv_port = NAMESRV_PORT if namesrv_port is None else namesrv_port
     broker_port = running.port_of(port, properties, BROKER_PORT)
     root = running.directory_of(directory, properties, DEFAULT_DIRECTORY)
+    if no_proxy and proxy_port is not None:
+        raise click.UsageError("--no-proxy and --proxy-port: one of them, please")
+    proxy = running.proxy_of(proxy_port, is_default=not no_proxy)
     if brokers == 1:
         running.run(
-            lambda: running.node(root, properties, namesrv_port, broker_port),
+            lambda: running.node(root, properties, namesrv_port, broker_port, proxy),
             log_level=log_level,
             stop_with_stdin=stop_with_stdin,
         )
     else:
         from arrowmq.cli.serve import broker_processes as family
 
-        family.run(root, properties, namesrv_port, broker_port, brokers, log_level=log_level)
+        family.run(root, properties, namesrv_port, broker_port, brokers, proxy_port, log_level=log_level)
 
 
 @click.command()
@@ -134,6 +141,7 @@ def namesrv(
 @click.option("--name", help="Name of the broker [this machine's name].")
 @click.option("--port", type=PORT, help=f"Port to listen on; two below it is used as well [{BROKER_PORT}].")
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help=f"The store [./{DEFAULT_DIRECTORY}].")
+@click.option("--proxy-port", type=PORT, help="Serve gRPC clients on this port; 0 takes a free one [none].")
 @common_options
 @click.pass_context
 def broker(
@@ -142,6 +150,7 @@ def broker(
     name: str | None,
     port: int | None,
     directory: str | None,
+    proxy_port: int | None,
     config_file: str | None,
     settings: tuple[str, ...],
     log_level: str,
@@ -159,6 +168,9 @@ def broker(
     running.check_namesrv(properties)
     broker_port = running.port_of(port, properties, BROKER_PORT)
     root = running.directory_of(directory, properties, DEFAULT_DIRECTORY)
+    proxy = running.proxy_of(proxy_port, is_default=False)
     running.run(
-        lambda: running.node(root, properties, None, broker_port), log_level=log_level, stop_with_stdin=stop_with_stdin
+        lambda: running.node(root, properties, None, broker_port, proxy),
+        log_level=log_level,
+        stop_with_stdin=stop_with_stdin,
     )

@@ -19,11 +19,12 @@ import click
 from arrowmq.cli.serve.command import BIND
 from arrowmq.config import ConfigError, parse_settings, read_properties
 from arrowmq.remoting.address import AddressError, parse_addresses
-from arrowmq.server import Node, build_node
+from arrowmq.server import Node, build_node, grpc_is_installed
 
 log = logging.getLogger("arrowmq")
 
 STARTED = time.monotonic()
+GRPC_PORT = 8081
 
 
 def read_settings(
@@ -69,9 +70,34 @@ def check_namesrv(properties: Mapping[str, str]) -> None:
         raise click.UsageError(f"namesrvAddr: {error}") from error
 
 
-def node(root: Path, properties: Mapping[str, str], namesrv_port: int | None, broker_port: int | None) -> Node:
+def node(
+    root: Path,
+    properties: Mapping[str, str],
+    namesrv_port: int | None,
+    broker_port: int | None,
+    proxy: tuple[int | None, bool] = (None, False),
+) -> Node:
     with_metrics = {"metricsExporterType": "PROM", **properties} if broker_port is not None else properties
-    return build_node(root, with_metrics, namesrv_port=namesrv_port, broker_port=broker_port)
+    proxy_port, is_optional = proxy
+    return build_node(
+        root,
+        with_metrics,
+        namesrv_port=namesrv_port,
+        broker_port=broker_port,
+        proxy_port=proxy_port,
+        is_proxy_optional=is_optional,
+    )
+
+
+def proxy_of(option: int | None, *, is_default: bool) -> tuple[int | None, bool]:
+    """The port for gRPC clients, and whether a server may go on without it: one that nobody asked for by number."""
+    if option is None and not is_default:
+        return None, False
+    if not grpc_is_installed():
+        if option is not None:
+            raise click.ClickException("--proxy-port needs the extra grpc: pip install 'arrowmq[grpc]'")
+        return None, False
+    return (GRPC_PORT, True) if option is None else (option, False)
 
 
 def run(build: Callable[[], Node], *, log_level: str, stop_with_stdin: bool) -> None:
@@ -132,7 +158,7 @@ def ready_line(running: Node) -> str:
         parts.append(f"controller {running.controller.address}")
     if running.broker is not None:
         parts.append(f"broker {running.broker.config.broker_name} at {running.broker_address}")
-    if running.proxy is not None:
+    if running.proxy is not None and running.proxy.port:
         parts.append(f"gRPC proxy at {running.proxy.address}")
     return f"ready: {', '.join(parts)} ({time.monotonic() - STARTED:.2f} s)"
 

@@ -12,6 +12,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.headers.declare import Header, decode_header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.service.caller import Caller
     from arrowmq.proxy.service.clients import Client
 
 HeaderType = TypeVar("HeaderType", bound=Header)
@@ -74,12 +75,20 @@ class Back(Protocol):
         body: bytes = b"",
         *,
         client: Client | None = None,
+        user: object = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Awaitable[Reply]:
-        """Ask the master of this name."""
+        """Ask the master of this name, as this user of ours; without one it is the proxy's own request."""
 
     def notify(self, broker: str, code: int, header: Header) -> Awaitable[None]:
         """Without an answer."""
+
+    def authenticate(self, caller: Caller) -> object:
+        """Who calls, where users are told apart; None where they are not. Raises `Fault`."""
+
+    def require(self, caller: Caller, *, topics: dict[str, str], group: str = "") -> None:
+        """Refuse a caller that may not use these: topics to "pub", to "sub" or to either, and a group to consume in.
+        For calls that lead to no request whose rights the back checks by itself."""
 
     def registered(self, client: Client) -> Awaitable[None]:
         """The client has told its settings, or that it is still there."""

@@ -19,8 +19,8 @@ from arrowmq.client.session import Session
 from arrowmq.clock import Clock
 from arrowmq.proxy.backs.back import TIMEOUT_S, Reply, TransactionCheck
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
-from arrowmq.proxy.service.faults import Fault
 from arrowmq.remoting.handlers import LATER, Call, Outcome
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import ClusterInfo, SubscriptionGroupConfig, TopicRouteData
@@ -31,6 +31,7 @@ from arrowmq.wire.headers import GetSubscriptionGroupConfig, GetTopicConfig
 from arrowmq.wire.headers.declare import Header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.service.caller import Caller
     from arrowmq.proxy.service.clients import Client
 
 log = logging.getLogger(__name__)
@@ -191,9 +192,10 @@ class ClusterBack:
         body: bytes = b"",
         *,
         client: Client | None = None,
+        user: object = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Reply:
-        del client
+        del client, user
         address = await self._address(broker)
         try:
             answer = await self._request(address, code, header, body, timeout_s)
@@ -220,6 +222,15 @@ class ClusterBack:
             await self.session.send_oneway(address, request, "a notice of a gRPC client")
         except ArrowMQError as error:
             raise Fault(v2.INTERNAL_SERVER_ERROR, str(error)) from error
+
+    # --- users -------------------------------------------------------------------------------------------------------
+
+    def authenticate(self, caller: Caller) -> object:
+        """Brokers know the proxy, not its clients: it signs with credentials of its own."""
+        return None
+
+    def require(self, caller: Caller, *, topics: dict[str, str], group: str = "") -> None:
+        pass
 
     # --- clients -----------------------------------------------------------------------------------------------------
 

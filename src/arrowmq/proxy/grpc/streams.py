@@ -28,6 +28,7 @@ _failures = FailureLog()
 MAX_HELD_BYTES = 64 * 1024 * 1024
 #: For a unary request to come whole
 REQUEST_S = 60.0
+NOT_GRPC = b"This port serves gRPC: RocketMQ clients of the 5.x line, grpc.health.v1 and server reflection.\n"
 _EAGER = sys.version_info >= (3, 12)
 
 
@@ -79,10 +80,10 @@ class GrpcStreams:
         metadata = dict(headers)
         core = self._connection.core
         if metadata.get(b":method") != b"POST":
-            core.send_headers(stream, [(b":status", b"405"), (b"allow", b"POST")], end=True)
+            self._not_grpc(stream, b"405")
             return
         if not metadata.get(b"content-type", b"").startswith(b"application/grpc"):
-            core.send_headers(stream, [(b":status", b"415"), (b"accept", b"application/grpc")], end=True)
+            self._not_grpc(stream, b"415")
             return
         path = metadata.get(b":path", b"")
         method = self._methods.get(path)
@@ -100,6 +101,11 @@ class GrpcStreams:
                 call.inbound = method.duplex(call)
             except Exception as error:
                 self._failed(call, error)
+
+    def _not_grpc(self, stream: int, status: bytes) -> None:
+        """For people and probes that come with a browser's request."""
+        headers = [(b":status", status), (b"allow", b"POST"), (b"content-type", b"text/plain; charset=utf-8")]
+        self._connection.core.respond(stream, headers, NOT_GRPC, [(b"x-served-by", b"arrowmq")])
 
     def _data(self, call: Call, data: bytes) -> None:
         reader = call.reader

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.grpc.call import Call
 from arrowmq.proxy.messages import definition_pb2 as v2
-from arrowmq.proxy.service.faults import Fault
 from arrowmq.wire.codes import LanguageCode
 
 #: The names that clients write beside RocketMQ's own
@@ -19,7 +19,7 @@ _LANGUAGES = {
 
 
 class Caller:
-    __slots__ = ("call", "client_id", "language_text", "version")
+    __slots__ = ("call", "client_id", "language_text", "user", "version")
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -27,6 +27,7 @@ class Caller:
         self.client_id = _text(metadata, b"x-mq-client-id")
         self.language_text = _text(metadata, b"x-mq-language")
         self.version = _text(metadata, b"x-mq-client-version")
+        self.user: object = None  # who it is, where users are told apart
 
     @property
     def language(self) -> LanguageCode:
@@ -46,6 +47,10 @@ class Caller:
     @property
     def authorization(self) -> str:
         return _text(self.call.metadata, b"authorization")
+
+    @property
+    def date_time(self) -> str:
+        return _text(self.call.metadata, b"x-mq-date-time")
 
     def check(self) -> None:
         if not self.client_id.strip():

@@ -20,7 +20,7 @@ from arrowmq.proxy.service.message_form import message_of
 from arrowmq.remoting.address import format_address
 from arrowmq.remoting.errors import ConnectionLost, RequestTimeout
 from arrowmq.wire import fastjson
-from arrowmq.wire.codes import LanguageCode, RequestCode, ResponseCode
+from arrowmq.wire.codes import CURRENT_VERSION, LanguageCode, RequestCode, ResponseCode
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import Command
 from arrowmq.wire.records import decode_record
@@ -45,6 +45,7 @@ class Client:
         self.client_id = client_id
         self.attributes: dict[str, Any] = {}
         self.language = LanguageCode.OTHER
+        self.version = CURRENT_VERSION
         self.version_text = ""
         self.settings: v2.Settings | None = None  # as the client gave them
         self.merged: v2.Settings | None = None  # as it was told

@@ -5,8 +5,8 @@ The text is that of RocketMQ's pop (`wire.headers.pop.Receipt`) with the commit 
 
 from __future__ import annotations
 
+from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
-from arrowmq.proxy.service.faults import Fault
 from arrowmq.wire.errors import HeaderError
 from arrowmq.wire.headers.pop import PopMessageResult, Receipt, parse_offset_info, parse_receipt
 from arrowmq.wire.records import Record

@@ -13,9 +13,9 @@ import re
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.service import validation
-from arrowmq.proxy.service.faults import Fault
 from arrowmq.remoting.address import format_address
 from arrowmq.wire import properties as prop
 from arrowmq.wire import sysflag

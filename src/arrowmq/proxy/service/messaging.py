@@ -10,12 +10,12 @@ from google.protobuf.message import Message
 from arrowmq.clock import Clock
 from arrowmq.proxy.backs.back import Back
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import Fault, status_of
 from arrowmq.proxy.grpc.call import Call
 from arrowmq.proxy.grpc.methods import Method
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service.caller import Caller
-from arrowmq.proxy.service.faults import Fault, status_of
 from arrowmq.proxy.service.receiving import Receiving
 from arrowmq.proxy.service.routing import Routing
 from arrowmq.proxy.service.sending import Sending
@@ -106,8 +106,7 @@ class MessagingService:
     def _unary(self, name: str, handler: Handler, answer: type[Any]) -> Callable[[Call, Any], Awaitable[Message]]:
         async def serve(call: Call, request: Any) -> Message:
             try:
-                caller = Caller(call)
-                caller.check()
+                caller = self._caller(call)
                 response: Message = await handler(caller, request)
             except Fault as fault:
                 response = answer(status=fault.status)
@@ -122,7 +121,9 @@ class MessagingService:
 
     async def _receive(self, call: Call, request: calls.ReceiveMessageRequest) -> None:
         try:
-            await self.receiving.receive_message(Caller(call), request)
+            await self.receiving.receive_message(self._caller(call), request)
+        except Fault as fault:
+            self.receiving.finish(call, fault.status)
         except Exception as error:
             _failures.report("ReceiveMessage", call.connection.peer_text, error)
             said = f"{type(error).__name__}: {error}"
@@ -130,3 +131,9 @@ class MessagingService:
 
     def _telemetry(self, call: Call) -> Any:
         return self.telemetry.open(Caller(call))
+
+    def _caller(self, call: Call) -> Caller:
+        caller = Caller(call)
+        caller.check()
+        caller.user = self.back.authenticate(caller)
+        return caller

@@ -15,13 +15,13 @@ from arrowmq.clock import Clock
 from arrowmq.filter import SQL92, FilterError, compile, split_tags
 from arrowmq.proxy.backs.back import Back, Reply
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import OK, BrokerFault, Fault, status_of
 from arrowmq.proxy.grpc.call import Call
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service import validation
 from arrowmq.proxy.service.caller import Caller
 from arrowmq.proxy.service.clients import Client, ClientTable
-from arrowmq.proxy.service.faults import OK, BrokerFault, Fault, status_of
 from arrowmq.proxy.service.handles import Receipts
 from arrowmq.proxy.service.message_form import message_of, set_millis
 from arrowmq.proxy.service.routing import Routing
@@ -60,26 +60,30 @@ class Receiving:
     async def receive_message(self, caller: Caller, request: calls.ReceiveMessageRequest) -> None:
         call = caller.call
         try:
-            caller.check()
             client = self._clients.get(caller.client_id)
             poll_ms = self._poll_ms(caller, client, request)
             header, broker = await self._pop_header(client, request, poll_ms)
             reply = await self._back.ask(
-                broker, RequestCode.POP_MESSAGE, header, client=client, timeout_s=poll_ms / 1000 + 3.0
+                broker,
+                RequestCode.POP_MESSAGE,
+                header,
+                client=client,
+                user=caller.user,
+                timeout_s=poll_ms / 1000 + 3.0,
             )
             found = self._found(reply, broker, client, request)
         except Fault as fault:
-            self._finish(call, fault.status)
+            self.finish(call, fault.status)
             return
         topic, group = header.topic, header.consumer_group
         if not found:
-            self._finish(call, status_of(v2.MESSAGE_NOT_FOUND, "no match message" if reply.is_ok else "no new message"))
+            self.finish(call, status_of(v2.MESSAGE_NOT_FOUND, "no match message" if reply.is_ok else "no new message"))
             return
         if self._config.enable_proxy_auto_renew and request.auto_renew:
             if client is None or client.closed:
                 self._give_back(found, topic, group)
                 said = f"The client [{caller.client_id}] is disconnected."
-                self._finish(call, status_of(v2.MESSAGE_NOT_FOUND, said))
+                self.finish(call, status_of(v2.MESSAGE_NOT_FOUND, said))
                 return
             for record, receipt, times in found:
                 self._settling.renewal.add(client, group, topic, record.msg_id, receipt, times)
@@ -90,7 +94,7 @@ class Receiving:
         now_ms = self._clock.now_ms()
         for record, receipt, times in found:
             call.send(calls.ReceiveMessageResponse(message=message_of(record, topic, receipt, times, now_ms)))
-        self._finish(call, None)
+        self.finish(call, None)
 
     # --- before ------------------------------------------------------------------------------------------------------
 
@@ -209,7 +213,7 @@ class Receiving:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _finish(self, call: Call, status: v2.Status | None) -> None:
+    def finish(self, call: Call, status: v2.Status | None) -> None:
         if status is not None:
             call.send(calls.ReceiveMessageResponse(status=status))
         last = calls.ReceiveMessageResponse()

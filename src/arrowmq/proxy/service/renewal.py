@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from arrowmq.clock import Clock, Timer
 from arrowmq.proxy.backs.back import Back
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.service.clients import Client
-from arrowmq.proxy.service.faults import Fault
 from arrowmq.proxy.service.settings import retry_delay_ms
 from arrowmq.wire.errors import HeaderError
 from arrowmq.wire.headers.pop import Receipt, parse_receipt

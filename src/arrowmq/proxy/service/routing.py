@@ -12,11 +12,11 @@ import itertools
 from arrowmq.clock import Clock
 from arrowmq.proxy.backs.back import Back
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import OK, Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service import validation
 from arrowmq.proxy.service.caller import Caller
-from arrowmq.proxy.service.faults import OK, Fault
 from arrowmq.remoting.address import parse_address, parse_addresses
 from arrowmq.wire.bodies import TopicRouteData
 from arrowmq.wire.bodies.topics import TopicConfig
@@ -58,6 +58,7 @@ class Routing:
     async def query_route(self, caller: Caller, request: calls.QueryRouteRequest) -> calls.QueryRouteResponse:
         topic = request.topic.name
         validation.check_topic(topic)
+        self._back.require(caller, topics={topic: "either"})
         route = await self._back.route(topic)
         types = _TYPES.get(type_name(await self._back.topic_config(topic)), (v2.MESSAGE_TYPE_UNSPECIFIED,))
         endpoints = self._endpoints(caller, request.endpoints)
@@ -81,6 +82,7 @@ class Routing:
     ) -> calls.QueryAssignmentResponse:
         validation.check_topic(request.topic.name)
         validation.check_group(request.group.name)
+        self._back.require(caller, topics={request.topic.name: "sub"}, group=request.group.name)
         route = await self._back.route(request.topic.name)
         group = await self._back.group_config(request.group.name)
         is_fifo = group is not None and group.consume_message_orderly

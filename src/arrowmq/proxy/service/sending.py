@@ -5,12 +5,12 @@ from __future__ import annotations
 from arrowmq.clock import Clock
 from arrowmq.proxy.backs.back import Back, Reply
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import OK, BrokerFault, Fault, status_of
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service import validation
 from arrowmq.proxy.service.caller import Caller
 from arrowmq.proxy.service.clients import ClientTable
-from arrowmq.proxy.service.faults import OK, BrokerFault, Fault, status_of
 from arrowmq.proxy.service.message_form import kind_of, properties_of, sys_flag_of
 from arrowmq.proxy.service.routing import Routing, type_name
 from arrowmq.proxy.service.transactions import transaction_id
@@ -93,7 +93,13 @@ class Sending:
         client = self._clients.get(caller.client_id)
         try:
             reply = await self._back.ask(
-                broker, RequestCode.SEND_MESSAGE, header, message.body, client=client, timeout_s=self._timeout_s(caller)
+                broker,
+                RequestCode.SEND_MESSAGE,
+                header,
+                message.body,
+                client=client,
+                user=caller.user,
+                timeout_s=self._timeout_s(caller),
             )
         except Fault:
             self._routing.failed(broker)
@@ -133,7 +139,7 @@ class Sending:
         broker = _broker_of_recall(request.recall_handle)
         header = RecallMessage(producer_group=topic, topic=topic, recall_handle=request.recall_handle, bname=broker)
         client = self._clients.get(caller.client_id)
-        reply = await self._back.ask(broker, RequestCode.RECALL_MESSAGE, header, client=client)
+        reply = await self._back.ask(broker, RequestCode.RECALL_MESSAGE, header, client=client, user=caller.user)
         if not reply.is_ok:
             raise BrokerFault(reply.code, reply.remark)
         return calls.RecallMessageResponse(status=OK, message_id=reply.header(RecallMessageResult).msg_id)

@@ -10,12 +10,12 @@ import asyncio
 from arrowmq.clock import Clock
 from arrowmq.proxy.backs.back import Back
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import OK, BrokerFault, Fault, status_of
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service import validation
 from arrowmq.proxy.service.caller import Caller
 from arrowmq.proxy.service.clients import Client, ClientTable
-from arrowmq.proxy.service.faults import OK, BrokerFault, Fault, status_of
 from arrowmq.proxy.service.handles import check_not_expired, parse_handle, real_topic
 from arrowmq.proxy.service.renewal import Renewal
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -36,9 +36,11 @@ class Settling:
         validation.check_group(group)
         client = self._clients.get(caller.client_id)
         if len(request.entries) == 1:
-            entries = [await self._ack_entry(client, topic, group, request.entries[0])]
+            entries = [await self._ack_entry(caller, client, topic, group, request.entries[0])]
         else:
-            entries = await asyncio.gather(*(self._ack_entry(client, topic, group, entry) for entry in request.entries))
+            entries = await asyncio.gather(
+                *(self._ack_entry(caller, client, topic, group, entry) for entry in request.entries)
+            )
         answer = calls.AckMessageResponse(entries=entries)
         codes = {entry.status.code for entry in entries}
         if not codes:
@@ -47,12 +49,12 @@ class Settling:
         return answer
 
     async def _ack_entry(
-        self, client: Client | None, topic: str, group: str, entry: calls.AckMessageEntry
+        self, caller: Caller, client: Client | None, topic: str, group: str, entry: calls.AckMessageEntry
     ) -> calls.AckMessageResultEntry:
         result = calls.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
         try:
             handle = self.renewal.taken(client, group, entry.message_id, entry.receipt_handle)
-            await self.ack(parse_handle(handle), topic, group, client)
+            await self.ack(parse_handle(handle), topic, group, client, caller.user)
             result.status.CopyFrom(OK)
         except Fault as fault:
             result.status.CopyFrom(fault.status)
@@ -71,7 +73,7 @@ class Settling:
         client = self._clients.get(caller.client_id)
         handle = self.renewal.taken(client, group, request.message_id, request.receipt_handle)
         try:
-            receipt = await self.change(parse_handle(handle), topic, group, invisible_ms, client)
+            receipt = await self.change(parse_handle(handle), topic, group, invisible_ms, client, caller.user)
         except Fault as fault:
             # Clients put what they get into their message, also with a no: they shall not lose the handle by it.
             return calls.ChangeInvisibleDurationResponse(status=fault.status, receipt_handle=handle)
@@ -85,12 +87,14 @@ class Settling:
         validation.check_group(group)
         client = self._clients.get(caller.client_id)
         handle = self.renewal.taken(client, group, request.message_id, request.receipt_handle)
-        await self.to_dead_letters(parse_handle(handle), topic, group, request.message_id, client)
+        await self.to_dead_letters(parse_handle(handle), topic, group, request.message_id, client, caller.user)
         return calls.ForwardMessageToDeadLetterQueueResponse(status=status_of(v2.OK, "0"))
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    async def ack(self, receipt: Receipt, topic: str, group: str, client: Client | None = None) -> None:
+    async def ack(
+        self, receipt: Receipt, topic: str, group: str, client: Client | None = None, user: object = None
+    ) -> None:
         check_not_expired(receipt, self._clock.now_ms())
         header = AckMessage(
             consumer_group=group,
@@ -100,14 +104,20 @@ class Settling:
             offset=receipt.queue_offset,
             bname=receipt.broker_name,
         )
-        reply = await self._back.ask(receipt.broker_name, RequestCode.ACK_MESSAGE, header, client=client)
+        reply = await self._back.ask(receipt.broker_name, RequestCode.ACK_MESSAGE, header, client=client, user=user)
         if not reply.is_ok:
             if reply.code == ResponseCode.SYSTEM_BUSY:
                 raise BrokerFault(reply.code, reply.remark)
             raise Fault(v2.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
 
     async def change(
-        self, receipt: Receipt, topic: str, group: str, invisible_ms: int, client: Client | None = None
+        self,
+        receipt: Receipt,
+        topic: str,
+        group: str,
+        invisible_ms: int,
+        client: Client | None = None,
+        user: object = None,
     ) -> Receipt:
         """The message stays invisible for so long from now; the new receipt."""
         check_not_expired(receipt, self._clock.now_ms())
@@ -121,7 +131,7 @@ class Settling:
             bname=receipt.broker_name,
         )
         reply = await self._back.ask(
-            receipt.broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, client=client
+            receipt.broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, client=client, user=user
         )
         if not reply.is_ok:
             if reply.code == ResponseCode.SYSTEM_BUSY:
@@ -136,7 +146,13 @@ class Settling:
         )
 
     async def to_dead_letters(
-        self, receipt: Receipt, topic: str, group: str, message_id: str, client: Client | None = None
+        self,
+        receipt: Receipt,
+        topic: str,
+        group: str,
+        message_id: str,
+        client: Client | None = None,
+        user: object = None,
     ) -> None:
         if receipt.commit_log_offset < 0:
             raise Fault(v2.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
@@ -149,7 +165,9 @@ class Settling:
             max_reconsume_times=0,
             bname=receipt.broker_name,
         )
-        reply = await self._back.ask(receipt.broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header, client=client)
+        reply = await self._back.ask(
+            receipt.broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header, client=client, user=user
+        )
         if not reply.is_ok:
             raise BrokerFault(reply.code, reply.remark)
-        await self.ack(receipt, topic, group, client)
+        await self.ack(receipt, topic, group, client, user)

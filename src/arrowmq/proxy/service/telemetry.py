@@ -8,6 +8,7 @@ import logging
 from arrowmq.clock import Clock, Timer
 from arrowmq.proxy.backs.back import Back
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import OK, Fault, status_of
 from arrowmq.proxy.grpc.call import Call
 from arrowmq.proxy.grpc.status import GrpcCode
 from arrowmq.proxy.messages import definition_pb2 as v2
@@ -16,7 +17,6 @@ from arrowmq.proxy.service import settings as settings_of
 from arrowmq.proxy.service import validation
 from arrowmq.proxy.service.caller import Caller
 from arrowmq.proxy.service.clients import Client, ClientTable
-from arrowmq.proxy.service.faults import OK, Fault, status_of
 from arrowmq.proxy.service.receiving import check_sql, tags_of
 from arrowmq.proxy.service.renewal import Renewal
 from arrowmq.proxy.service.routing import type_name
@@ -62,6 +62,10 @@ class Telemetry:
     async def settings(self, caller: Caller, given: v2.Settings) -> calls.TelemetryCommand:
         """Know the client by its settings; what it is told back."""
         self._check(given)
+        caller.user = self._back.authenticate(caller)
+        subscribed = {entry.topic.name: "sub" for entry in given.subscription.subscriptions}
+        published = {topic.name: "pub" for topic in given.publishing.topics}
+        self._back.require(caller, topics={**subscribed, **published}, group=given.subscription.group.name)
         client = self._clients.obtain(caller.client_id)
         client.use(caller.call)
         self._heard(caller, client)
@@ -122,6 +126,7 @@ class Telemetry:
             raise Fault(v2.UNRECOGNIZED_CLIENT_TYPE, _UNKNOWN)
         if client.is_consumer:
             validation.check_group(request.group.name)
+            self._back.require(caller, topics={}, group=request.group.name)
         elif client.settings.client_type != v2.PRODUCER:
             raise Fault(v2.UNRECOGNIZED_CLIENT_TYPE, v2.ClientType.Name(client.settings.client_type))
         self._heard(caller, client)

@@ -13,12 +13,12 @@ import logging
 
 from arrowmq.clock import Clock
 from arrowmq.proxy.backs.back import Back
+from arrowmq.proxy.faults import OK, BrokerFault, Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service import validation
 from arrowmq.proxy.service.caller import Caller
 from arrowmq.proxy.service.clients import Client, ClientTable
-from arrowmq.proxy.service.faults import OK, BrokerFault, Fault
 from arrowmq.proxy.service.message_form import message_of
 from arrowmq.wire import properties as prop
 from arrowmq.wire import sysflag
@@ -77,7 +77,7 @@ class Transactions:
             return calls.EndTransactionResponse(status=OK)
         client = self.clients.get(caller.client_id)
         # Apache's proxy does not wait for the broker here; a client should know when its outcome was not taken.
-        reply = await self._back.ask(broker, RequestCode.END_TRANSACTION, header, client=client)
+        reply = await self._back.ask(broker, RequestCode.END_TRANSACTION, header, client=client, user=caller.user)
         if not reply.is_ok:
             raise BrokerFault(reply.code, reply.remark)
         return calls.EndTransactionResponse(status=OK)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
-from arrowmq.proxy.service.faults import Fault
 
 MAX_TOPIC = 127
 MAX_GROUP = 120
