@@ -1,0 +1,58 @@
+"""A node with a proxy in its process, and a client of gRPC's own library to call it with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from proxy_client import Clients, Stub
+
+from arrowmq.client.admin import Admin
+from arrowmq.server import Node, build_node
+
+SETTINGS = {
+    "brokerIP1": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "brokerName": "broker-a",
+    "autoCreateTopicEnable": "false",
+    "enableMixedMessageType": "true",
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "transactionTimeOut": "500",
+    "transactionCheckInterval": "500",
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "renewSchedulePeriodMillis": "100",
+    "minInvisibleTimeMillsForRecv": "100",
+    "grpcClientConsumerMinLongPollingTimeoutMillis": "50",
+}
+TOPICS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION", "mixed": "MIXED"}
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    started = build_node(tmp_path, SETTINGS, namesrv_port=0, broker_port=0, proxy_port=0)
+    await started.start()
+    try:
+        async with Admin(started.namesrv_address) as admin:
+            for topic, kind in TOPICS.items():
+                await admin.create_topic(topic, queues=2, attributes={"message.type": kind})
+            await admin.create_group("group")
+            await admin.create_group("ordered", consume_message_orderly=True)
+        yield started
+    finally:
+        await started.stop()
+
+
+@pytest.fixture
+async def clients(node: Node) -> AsyncIterator[Clients]:
+    """Makes clients, each with an id and a connection of its own."""
+    assert node.proxy is not None
+    made = Clients(f"127.0.0.1:{node.proxy.port}")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def client(clients: Clients) -> Stub:
+    return clients.new()
