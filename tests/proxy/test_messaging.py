@@ -308,3 +308,19 @@ async def test_calls_of_later_versions_are_not_implemented(client: Stub) -> None
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await client.unary("GetOffset", calls.GetOffsetRequest())
     assert grpc.StatusCode.UNIMPLEMENTED == refused.value.code()
+
+
+async def test_a_client_that_hangs_up_gets_no_messages(clients: Clients) -> None:
+    """Its poll ends with it; the next one finds the message at its first attempt."""
+    gone, there = clients.new(), clients.new()
+    for each in (gone, there):
+        await each.consumes("group", "normal")
+    waiting = asyncio.ensure_future(gone.stream(gone.receive_request("group", "normal", poll_ms=20_000)))
+    answers = await there.stream(there.receive_request("group", "normal"))
+    assert v2.MESSAGE_NOT_FOUND == answers[0].status.code
+    waiting.cancel()
+    await gone.channel.close()
+    await there.route("normal")  # the reset came before this on the same loop
+    await there.send(message("normal", b"for the living"))
+    found = await there.receive_all("group", "normal", 1)
+    assert [1] == [each.system_properties.delivery_attempt for each in found]

@@ -17,7 +17,7 @@ from oracle.process import Server
 
 SOURCES = Path(__file__).resolve().parent.parent / "grpc5"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
-FLAVOURS = ("java", "python")
+FLAVOURS = ("java", "python", "go", "node")
 _number = 0
 
 
@@ -34,6 +34,10 @@ def start(flavour: str, endpoints: str, folder: Path, *, tls: bool = False) -> H
         return Hand(name, command, env, folder)
     if flavour == "python":
         return Hand(name, [str(_python()), str(SOURCES / "python" / "hand.py"), endpoints], env, folder)
+    if flavour == "go":
+        return Hand(name, [str(_go_program()), endpoints, *(["tls"] if tls else [])], env, folder)
+    if flavour == "node":
+        return Hand(name, ["node", str(_node_program()), endpoints], env, folder)
     raise ValueError(f"no hand of flavour {flavour}")
 
 
@@ -66,6 +70,29 @@ def _python() -> Path:
             )
             (fresh / "python").chmod(0o755)
     return folder / "python"
+
+
+def _go_program() -> Path:
+    toolchain.require("go")
+    source = SOURCES / "go"
+    folder = toolchain.home() / f"grpc5-go-{_digest(source)}"
+    with toolchain.made_once(folder) as fresh:
+        if fresh:
+            shutil.copytree(source, fresh)
+            toolchain.run(["go", "mod", "tidy"], 600, folder=fresh)
+            toolchain.run(["go", "build", "-o", "hand", "."], 900, folder=fresh)
+    return folder / "hand"
+
+
+def _node_program() -> Path:
+    toolchain.require("node", "npm")
+    source = SOURCES / "node"
+    folder = toolchain.home() / f"grpc5-node-{_digest(source)}"
+    with toolchain.made_once(folder) as fresh:
+        if fresh:
+            shutil.copytree(source, fresh)
+            toolchain.run(["npm", "install", "--no-audit", "--no-fund"], 600, folder=fresh)
+    return folder / "hand.js"
 
 
 def _digest(folder: Path) -> str:

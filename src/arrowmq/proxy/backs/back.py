@@ -12,6 +12,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.headers.declare import Header, decode_header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.grpc.call import Call
     from arrowmq.proxy.service.caller import Caller
     from arrowmq.proxy.service.clients import Client
 
@@ -76,9 +77,11 @@ class Back(Protocol):
         *,
         client: Client | None = None,
         user: object = None,
+        call: Call | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Awaitable[Reply]:
-        """Ask the master of this name, as this user of ours; without one it is the proxy's own request."""
+        """Ask the master of this name, as this user of ours; without one it is the proxy's own request. Of a question
+        that may wait, the `call` that it is asked for says when nobody waits for the answer any more."""
 
     def notify(self, broker: str, code: int, header: Header) -> Awaitable[None]:
         """Without an answer."""

@@ -31,6 +31,7 @@ from arrowmq.wire.headers import GetSubscriptionGroupConfig, GetTopicConfig
 from arrowmq.wire.headers.declare import Header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.grpc.call import Call as GrpcCall
     from arrowmq.proxy.service.caller import Caller
     from arrowmq.proxy.service.clients import Client
 
@@ -193,9 +194,10 @@ class ClusterBack:
         *,
         client: Client | None = None,
         user: object = None,
+        call: GrpcCall | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Reply:
-        del client, user
+        del client, user, call  # a broker elsewhere cannot be told that nobody waits any more
         address = await self._address(broker)
         try:
             answer = await self._request(address, code, header, body, timeout_s)

@@ -7,6 +7,7 @@ too: what concerns those goes to them over the network, by a `ClusterBack`, wher
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,13 @@ from arrowmq.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerDat
 from arrowmq.wire.bodies.topics import TopicConfig
 from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.frames import Command
 from arrowmq.wire.headers.declare import Header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.grpc.call import Call as GrpcCall
     from arrowmq.proxy.service.caller import Caller
+    from arrowmq.remoting.channel import Channel
 
 #: What the proxy does by itself, such as giving back the messages of a client that has gone
 _OWN = User("arrowmq-proxy", "", UserType.SUPER)
@@ -112,14 +116,29 @@ class LocalBack:
         *,
         client: Client | None = None,
         user: object = None,
+        call: GrpcCall | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Reply:
         if broker != self._broker.config.broker_name:
             return await self._cluster.ask(broker, code, header, body, timeout_s=timeout_s)
-        return await self._ask(code, header, body, client, user)
+        if call is None:
+            return await self._ask(code, header, body, client, user)
+        asking = asyncio.ensure_future(self._ask(code, header, body, _Waiting(client or self._nobody, call), user))
+        call.on_cancel(asking.cancel)
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            if not call.is_cancelled:
+                raise
+            raise Fault(v2.MESSAGE_NOT_FOUND, "the client has left") from None
 
     async def _ask(
-        self, code: int, request: object, body: bytes = b"", client: Client | None = None, user: object = None
+        self,
+        code: int,
+        request: object,
+        body: bytes = b"",
+        client: Client | _Waiting | None = None,
+        user: object = None,
     ) -> Reply:
         handler = self._handlers[int(code)]
         asker = client if client is not None and not client.closed else self._nobody
@@ -178,6 +197,36 @@ class LocalBack:
 
     async def unregistered(self, client: Client) -> None:
         """The broker hears of it when the client's channel is closed."""
+
+
+class _Waiting:
+    """A client for as long as it waits for one answer: a broker lets go of a poll whose client is gone, and must not
+    hand messages to one that has hung up."""
+
+    def __init__(self, client: Client, call: GrpcCall) -> None:
+        self._client, self._call = client, call
+        self.attributes: dict[str, Any] = {}
+        self.peer, self.language, self.version = client.peer, client.language, client.version
+
+    @property
+    def peer_text(self) -> str:
+        return self._client.peer_text
+
+    @property
+    def closed(self) -> bool:
+        return self._call.is_cancelled
+
+    def on_close(self, callback: Callable[[Channel], object]) -> None:
+        self._call.on_cancel(lambda: callback(self))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def send_oneway(self, command: Command) -> None:
+        self._client.send_oneway(command)
+
+    async def request(self, command: Command, timeout_s: float) -> Command:
+        return await self._client.request(command, timeout_s)
 
 
 def _reply(answer: Answer) -> Reply:

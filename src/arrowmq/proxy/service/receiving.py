@@ -69,6 +69,7 @@ class Receiving:
                 header,
                 client=client,
                 user=caller.user,
+                call=call,
                 timeout_s=poll_ms / 1000 + 3.0,
             )
             found = self._found(reply, broker, client, request)
