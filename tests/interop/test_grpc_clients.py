@@ -1,0 +1,225 @@
+"""RocketMQ's own clients of the 5.x line (Java, Python, Go, Node) through proxies, ours and Apache's.
+
+The same scenes in four places: our proxy in the broker's process, our proxy before ArrowMQ, our proxy before Apache's
+broker, Apache's proxy before ArrowMQ. A scene is played by all clients at once, each with topics and groups of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import apache, arrow, grpc5
+from oracle.hand import Hand, Refusal
+from oracle.java import Value
+from oracle.ports import HOST, broker_port, free_port
+from oracle.process import Server
+
+from arrowmq.client.admin import Admin
+from waiting import block_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+PLACES = ("local", "cluster", "cluster-apache", "apache-proxy")
+CONFIG: dict[str, Value] = {
+    "transactionTimeOut": 3000,
+    "transactionCheckInterval": 3000,
+    "enablePropertyFilter": True,
+    "recallMessageEnable": True,
+    "autoCreateTopicEnable": False,
+    "mappedFileSizeCommitLog": 64 << 20,
+}
+KINDS = {
+    "normal": "NORMAL",
+    "pushed": "NORMAL",
+    "fifo": "FIFO",
+    "delay": "DELAY",
+    "tx": "TRANSACTION",
+    "kept": "NORMAL",
+}
+
+
+class Place:
+    """A proxy and what is behind it; killing concerns the process that clients are connected to."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind, self.folder = kind, folder
+        self._stack = ExitStack()
+        self._hands: dict[str, Hand] = {}
+        namesrv_port, port, proxy_port = free_port(), broker_port(), free_port()
+        self.namesrv, self.endpoints = f"{HOST}:{namesrv_port}", f"{HOST}:{proxy_port}"
+        enter = self._stack.enter_context
+        if kind == "local":
+            self.front = enter(arrow.server(folder / "a", namesrv_port, port, proxy_port=proxy_port, **CONFIG))
+        else:
+            if kind == "cluster-apache":
+                quiet = {"brokerFastFailureEnable": False, "osPageCacheBusyTimeOutMills": 30000}
+                enter(apache.namesrv(folder / "n", namesrv_port))
+                enter(apache.broker(folder / "b", port, self.namesrv, **{**CONFIG, **quiet}))
+            else:
+                enter(arrow.server(folder / "a", namesrv_port, port, **CONFIG))
+            asyncio.run(self._create())  # Apache's proxy remembers that a topic was not there
+            make = grpc5.apache_proxy if kind == "apache-proxy" else grpc5.arrow_proxy
+            self.front: Server = enter(make(folder / "p", self.namesrv, port=proxy_port))
+        if kind == "local":
+            asyncio.run(self._create())
+
+    async def _create(self) -> None:
+        async with Admin(self.namesrv) as admin:
+            for flavour in grpc5.FLAVOURS:
+                for name, kind in KINDS.items():
+                    await admin.create_topic(f"{name}-{flavour}", queues=2, attributes={"message.type": kind})
+                    await admin.create_group(f"g-{name}-{flavour}", consume_message_orderly=name == "fifo")
+
+    def hand(self, flavour: str) -> Hand:
+        if flavour not in self._hands:
+            started = grpc5.start(flavour, self.endpoints, self.folder / "hands")
+            self._hands[flavour] = self._stack.enter_context(started)
+        return self._hands[flavour]
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    made = Place(request.param, tmp_path_factory.mktemp(request.param))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def played(place: Place, scene: Callable[[Hand, str], Any]) -> dict[str, Any]:
+    """What came of a scene, by client."""
+    with ThreadPoolExecutor(len(grpc5.FLAVOURS)) as pool:
+        futures = {flavour: pool.submit(scene, place.hand(flavour), flavour) for flavour in grpc5.FLAVOURS}
+        return {flavour: future.result() for flavour, future in futures.items()}
+
+
+def test_messages_come_as_they_were_sent_and_once(place: Place) -> None:
+    def scene(hand: Hand, flavour: str) -> tuple[Any, ...]:
+        hand.do("simple", name="s", group=f"g-normal-{flavour}", topic=f"normal-{flavour}", await_ms=5000)
+        sent = hand.do(
+            "send", topic=f"normal-{flavour}", body="hello", tag="T", keys=["a", "b"], properties={"colour": "red"}
+        )
+        found = hand.do("receive", name="s", number=1, wait_ms=30_000)
+        hand.do("ack", name="s", ids=[found[0]["id"]])
+        again = hand.do("receive", name="s", number=1, wait_ms=1)
+        one = found[0]
+        fields = (one["body"], one["tag"], one["keys"], one["properties"], one["attempt"])
+        return sent["id"] == one["id"], len(found), fields, again
+
+    expected = (True, 1, ("hello", "T", ["a", "b"], {"colour": "red"}, 1), [])
+    assert dict.fromkeys(grpc5.FLAVOURS, expected) == played(place, scene)
+
+
+def test_a_message_that_failed_comes_again(place: Place) -> None:
+    def scene(hand: Hand, flavour: str) -> list[tuple[str, int]]:
+        hand.do("push", name="p", group=f"g-pushed-{flavour}", topic=f"pushed-{flavour}", failures={"bad": 1})
+        hand.do("send_many", topic=f"pushed-{flavour}", bodies=["good", "bad"])
+        seen = hand.do("pushed", name="p", number=3, wait_ms=60_000)
+        return sorted((each["body"], each["attempt"]) for each in seen)
+
+    expected = [("bad", 1), ("bad", 2), ("good", 1)]
+    assert dict.fromkeys(grpc5.FLAVOURS, expected) == played(place, scene)
+
+
+def test_a_message_group_keeps_its_order(place: Place) -> None:
+    bodies = [str(number) for number in range(20)]
+
+    def scene(hand: Hand, flavour: str) -> list[str]:
+        hand.do("push", name="f", group=f"g-fifo-{flavour}", topic=f"fifo-{flavour}")
+        hand.do("send_many", topic=f"fifo-{flavour}", bodies=bodies, message_group="one")
+        return [each["body"] for each in hand.do("pushed", name="f", number=20, wait_ms=60_000)]
+
+    assert dict.fromkeys(grpc5.FLAVOURS, bodies) == played(place, scene)
+
+
+def test_a_delayed_message_waits_and_can_be_recalled(place: Place) -> None:
+    def scene(hand: Hand, flavour: str) -> tuple[list[str], bool]:
+        topic = f"delay-{flavour}"
+        hand.do("simple", name="d", group=f"g-delay-{flavour}", topic=topic, await_ms=5000)
+        taken = hand.do("send", topic=topic, body="taken", delay_ms=8000)
+        hand.do("send", topic=topic, body="kept", delay_ms=4000)
+        recalled = hand.do("recall", topic=topic, handle=taken["recall"])
+        found = hand.do("receive", name="d", number=2, wait_ms=12_000)
+        return [each["body"] for each in found], recalled["id"] == taken["id"]
+
+    assert dict.fromkeys(grpc5.FLAVOURS, (["kept"], True)) == played(place, scene)
+
+
+def test_transactions_end_as_decided_or_as_the_checker_says(place: Place) -> None:
+    def scene(hand: Hand, flavour: str) -> tuple[list[str], list[str]]:
+        topic = f"tx-{flavour}"
+        hand.do("simple", name="t", group=f"g-tx-{flavour}", topic=topic, await_ms=5000)
+        hand.do("transaction", topic=topic, body="committed", end="commit")
+        hand.do("transaction", topic=topic, body="rolled back", end="rollback")
+        hand.do("transaction", topic=topic, body="found committed", end="none", properties={"outcome": "commit"})
+        hand.do("transaction", topic=topic, body="found rolled back", end="none", properties={"outcome": "rollback"})
+        found = hand.do("receive", name="t", number=2, wait_ms=60_000)
+        checked = hand.do("checked", number=2, wait_ms=60_000)
+        return sorted(each["body"] for each in found), sorted(set(checked))
+
+    expected = (["committed", "found committed"], ["found committed", "found rolled back"])
+    assert dict.fromkeys(grpc5.FLAVOURS, expected) == played(place, scene)
+
+
+def test_a_topic_that_does_not_exist_is_refused(place: Place) -> None:
+    def scene(hand: Hand, flavour: str) -> bool:
+        try:
+            hand.do("send", topic="nowhere", body="x")
+        except Refusal:
+            return True
+        return False
+
+    assert dict.fromkeys(grpc5.FLAVOURS, True) == played(place, scene)
+
+
+def was_sent(hand: Hand, **message: Any) -> bool:
+    """Clients need a while to find out that a server has died and come again."""
+    try:
+        hand.do("send", **message)
+    except Refusal:
+        return False
+    return True
+
+
+def test_nothing_acknowledged_is_lost_when_the_front_is_killed(place: Place) -> None:
+    """What clients are connected to dies in the middle and comes back at the same address."""
+
+    def before(hand: Hand, flavour: str) -> list[str]:
+        bodies = [f"before-{number}" for number in range(20)]
+        hand.do("send_many", topic=f"kept-{flavour}", bodies=bodies)
+        return bodies
+
+    def after(hand: Hand, flavour: str) -> list[str]:
+        bodies = [f"after-{number}" for number in range(20)]
+        for body in bodies:
+            block_until(lambda: was_sent(hand, topic=f"kept-{flavour}", body=body))  # noqa: B023 - used at once
+        return bodies
+
+    def seen(hand: Hand, flavour: str) -> set[str]:
+        hand.do("simple", name="k", group=f"g-kept-{flavour}", topic=f"kept-{flavour}", await_ms=5000)
+        bodies: set[str] = set()
+
+        def has_all() -> bool:
+            found = hand.do("receive", name="k", number=1, wait_ms=5000, invisible_ms=60_000)
+            bodies.update(each["body"] for each in found)
+            return len(bodies) >= 40
+
+        block_until(has_all)
+        return bodies
+
+    first = played(place, before)
+    place.front.kill()
+    place.front.start()
+    second = played(place, after)
+    found = played(place, seen)
+    lost = {flavour: {*first[flavour], *second[flavour]} - found[flavour] for flavour in grpc5.FLAVOURS}
+    assert dict.fromkeys(grpc5.FLAVOURS, set()) == lost
