@@ -222,4 +222,4 @@ def test_nothing_acknowledged_is_lost_when_the_front_is_killed(place: Place) -> 
     second = played(place, after)
     found = played(place, seen)
     lost = {flavour: {*first[flavour], *second[flavour]} - found[flavour] for flavour in grpc5.FLAVOURS}
-    assert dict.fromkeys(grpc5.FLAVOURS, set()) == lost
+    assert {flavour: set() for flavour in grpc5.FLAVOURS} == lost

@@ -12,6 +12,8 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.headers.declare import Header, decode_header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.backs.fast_sends import FastSends
+    from arrowmq.proxy.config import ProxyConfig
     from arrowmq.proxy.grpc.call import Call
     from arrowmq.proxy.service.caller import Caller
     from arrowmq.proxy.service.clients import Client
@@ -85,6 +87,9 @@ class Back(Protocol):
 
     def notify(self, broker: str, code: int, header: Header) -> Awaitable[None]:
         """Without an answer."""
+
+    def fast_sends(self, config: ProxyConfig) -> FastSends | None:
+        """Who serves ordinary sends from their bytes, if anybody can."""
 
     def authenticate(self, caller: Caller) -> object:
         """Who calls, where users are told apart; None where they are not. Raises `Fault`."""

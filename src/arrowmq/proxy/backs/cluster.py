@@ -31,6 +31,7 @@ from arrowmq.wire.headers import GetSubscriptionGroupConfig, GetTopicConfig
 from arrowmq.wire.headers.declare import Header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.backs.fast_sends import FastSends
     from arrowmq.proxy.grpc.call import Call as GrpcCall
     from arrowmq.proxy.service.caller import Caller
     from arrowmq.proxy.service.clients import Client
@@ -226,6 +227,9 @@ class ClusterBack:
             raise Fault(v2.INTERNAL_SERVER_ERROR, str(error)) from error
 
     # --- users -------------------------------------------------------------------------------------------------------
+
+    def fast_sends(self, config: ProxyConfig) -> FastSends | None:
+        return None
 
     def authenticate(self, caller: Caller) -> object:
         """Brokers know the proxy, not its clients: it signs with credentials of its own."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from arrowmq import native
 from arrowmq.auth.errors import Denied
 from arrowmq.auth.needs import Need
 from arrowmq.auth.resources import Action, group_resource, topic_resource
@@ -18,6 +20,7 @@ from arrowmq.auth.users import User, UserType
 from arrowmq.broker import Broker
 from arrowmq.proxy.backs.back import TIMEOUT_S, Reply, TransactionCheck
 from arrowmq.proxy.backs.cluster import ClusterBack
+from arrowmq.proxy.backs.fast_sends import FastSends
 from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.service.clients import Client
@@ -33,6 +36,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.headers.declare import Header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.config import ProxyConfig
     from arrowmq.proxy.grpc.call import Call as GrpcCall
     from arrowmq.proxy.service.caller import Caller
     from arrowmq.remoting.channel import Channel
@@ -77,9 +81,13 @@ class LocalBack:
             if own is None:
                 raise
             known = TopicRouteData()
-        if own is None:
-            return known
         name = self._broker.config.broker_name
+        if own is None:
+            # The NameServer may still have told of a topic that this broker has deleted meanwhile.
+            others = [each for each in known.queue_datas if each.broker_name != name]
+            if not others:
+                raise Fault(v2.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {topic}")
+            return TopicRouteData(queue_datas=others, broker_datas=known.broker_datas)
         mine = QueueData(
             broker_name=name,
             perm=own.perm,
@@ -158,6 +166,11 @@ class LocalBack:
         # "Not known yet" changes nothing at the broker: it asks again by itself.
 
     # --- users -------------------------------------------------------------------------------------------------------
+
+    def fast_sends(self, config: ProxyConfig) -> FastSends | None:
+        if find_spec("arrowmq.proxy.backs._send_frames_native") is None or native.WANTS_PURE_PYTHON:
+            return None
+        return FastSends(self._broker, config)
 
     def authenticate(self, caller: Caller) -> object:
         guard = self._broker.guard

@@ -100,6 +100,14 @@ class Call:
         self.connection.core.respond(self.stream, RESPONSE_HEADERS, data, OK_TRAILERS)
         self.connection.changed()
 
+    def answer_bytes(self, message: bytes) -> None:
+        """The same, by whoever has it in bytes."""
+        if self.is_ended:
+            return
+        self.is_ended = True
+        self.connection.core.respond(self.stream, RESPONSE_HEADERS, framed(message), OK_TRAILERS)
+        self.connection.changed()
+
     def send(self, message: Message) -> None:
         """One of several answers."""
         if self.is_ended:

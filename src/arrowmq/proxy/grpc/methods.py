@@ -40,6 +40,8 @@ class Method:
     unary: Unary | None = None
     streaming: Streaming | None = None
     duplex: Duplex | None = None
+    #: Shown a unary request's bytes first: the answer's bytes, none of them if they come later, or None to leave it
+    raw: Callable[[Call, bytes], bytes | None] | None = None
 
 
 class MethodTable:

@@ -118,6 +118,9 @@ class GrpcStreams:
             for message in messages:
                 if call.is_ended:
                     return
+                if call.method.raw is not None and call.request is None:
+                    call.request = message
+                    continue
                 request = call.method.request.FromString(message)
                 if call.inbound is not None:
                     call.inbound.received(request)
@@ -126,8 +129,7 @@ class GrpcStreams:
                 else:
                     call.request = request
         except DecodeError:
-            name = call.method.request.DESCRIPTOR.full_name
-            self._refuse(call, GrpcCode.INTERNAL, f"Invalid protobuf byte sequence: this is no {name}")
+            self._no_message(call)
         except GrpcError as error:
             self._refuse(call, error.code, error.message)
         except Exception as error:
@@ -149,6 +151,14 @@ class GrpcStreams:
         call.is_whole = True
         method = call.method
         try:
+            if method.raw is not None:
+                answer = method.raw(call, call.request)
+                if answer is not None:
+                    self._calls.pop(call.stream, None)
+                    if answer:
+                        call.answer_bytes(answer)
+                    return
+                call.request = method.request.FromString(call.request)
             if method.unary is not None:
                 outcome = method.unary(call, call.request)
                 if isinstance(outcome, Message):
@@ -159,8 +169,14 @@ class GrpcStreams:
             else:
                 assert method.streaming is not None
                 self._spawn(self._streaming(call, method))
+        except DecodeError:
+            self._no_message(call)
         except Exception as error:
             self._failed(call, error)
+
+    def _no_message(self, call: Call) -> None:
+        name = call.method.request.DESCRIPTOR.full_name
+        self._refuse(call, GrpcCode.INTERNAL, f"Invalid protobuf byte sequence: this is no {name}")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ import logging
 import ssl
 from asyncio import BaseTransport, Transport
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from arrowmq.proxy.http2.core import Core, new_core
 from arrowmq.proxy.http2.events import ErrorCode, Event
@@ -60,6 +60,7 @@ class Http2Connection(asyncio.Protocol):
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
         self.proxy_attributes: dict[str, str] = {}
+        self.attributes: dict[str, Any] = {}  # what others remember of this connection
         self.closed = False
         self.is_encrypted = False
         self.is_draining = False

@@ -37,6 +37,7 @@ MAX_MESSAGES = 32
 class Sending:
     def __init__(self, config: ProxyConfig, back: Back, routing: Routing, clients: ClientTable, clock: Clock) -> None:
         self._config, self._back, self._routing, self._clients, self._clock = config, back, routing, clients, clock
+        self.fast = back.fast_sends(config)
 
     async def send_message(self, caller: Caller, request: calls.SendMessageRequest) -> calls.SendMessageResponse:
         if not request.messages:
@@ -60,6 +61,8 @@ class Sending:
         broker, queue_id = await self._routing.writable_queue(topic, group)
         answer = calls.SendMessageResponse()
         codes = set()
+        if self.fast is not None and await self._is_only_here(topic, broker):
+            self.fast.learn(topic)
         for message, properties in prepared:
             entry = await self._send(caller, broker, queue_id, message, properties)
             answer.entries.append(entry)
@@ -67,6 +70,10 @@ class Sending:
         code = codes.pop() if len(codes) == 1 else v2.MULTIPLE_RESULTS
         answer.status.CopyFrom(status_of(code))
         return answer
+
+    async def _is_only_here(self, topic: str, broker: str) -> bool:
+        route = await self._back.route(topic)
+        return all(queues.broker_name == broker for queues in route.queue_datas)
 
     async def _check_kind(self, topic: str, properties: dict[str, str]) -> None:
         expected = type_name(await self._back.topic_config(topic))
@@ -108,8 +115,7 @@ class Sending:
             self._routing.worked(broker)
             return self._entry(broker, message, reply)
         if reply.code in _HALF_OK:
-            code, name = _HALF_OK[reply.code]
-            return calls.SendResultEntry(status=status_of(code, f"send message failed, sendStatus={name}"))
+            return calls.SendResultEntry(status=status_of_stored(reply.code, reply.remark))
         raise BrokerFault(reply.code, reply.remark)
 
     def _timeout_s(self, caller: Caller) -> float:
@@ -143,6 +149,14 @@ class Sending:
         if not reply.is_ok:
             raise BrokerFault(reply.code, reply.remark)
         return calls.RecallMessageResponse(status=OK, message_id=reply.header(RecallMessageResult).msg_id)
+
+
+def status_of_stored(code: int, remark: str | None) -> v2.Status:
+    """Of a message that a broker did not take, or took and could not promise what was asked for."""
+    if code not in _HALF_OK:
+        return BrokerFault(code, remark).status
+    protocol_code, name = _HALF_OK[code]
+    return status_of(protocol_code, f"send message failed, sendStatus={name}")
 
 
 def _broker_of_recall(handle: str) -> str:
