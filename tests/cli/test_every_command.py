@@ -55,6 +55,7 @@ LOCAL: dict[str, tuple[list[str], int, str]] = {
     "broker": (["--dir", "x", "--set", "no equals sign"], 2, "expected key=value"),
     "controller": (["--etcd", "nonsense"], 1, "expected http://host:port"),
     "tls make": (["--days", "0"], 2, "0 is not in the range"),
+    "proxy": (["-n", "nowhere"], 2, "'nowhere' is no NameServer address"),
     "store check": (["no-such-folder"], 2, "does not exist"),
     "store dump": (["no-such-folder"], 2, "does not exist"),
     "store rebuild": (["no-such-folder"], 2, "does not exist"),
@@ -151,7 +152,7 @@ def test_every_verb_helps_with_an_example(command: Command, verb: str) -> None:
 def test_every_verb_is_in_the_docs_with_what_it_prints(verb: str) -> None:
     docs = Path(__file__).parents[2] / "docs"
     if verb in LOCAL:
-        names = ("operations.md", "store.md", "spark/pipelines.md", "failover.md", "security.md")
+        names = ("operations.md", "store.md", "spark/pipelines.md", "failover.md", "security.md", "proxy.md")
         pages = [docs / name for name in names]
         assert any(f"arrowmq {verb}" in page.read_text() for page in pages)
     else:

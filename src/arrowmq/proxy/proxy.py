@@ -32,7 +32,7 @@ class Proxy:
             is_test=config.tls_test_mode_enable,
         )
         bounds = Bounds(idle_s=config.grpc_client_idle_time_mills / 1000)
-        self.server = GrpcServer(clock, tls=tls, bounds=bounds)
+        self.server = GrpcServer(clock, tls=tls, bounds=bounds, max_message_bytes=config.grpc_max_inbound_message_size)
         self.server.add(*self.service.methods())
 
     @property

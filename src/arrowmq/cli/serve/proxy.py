@@ -6,6 +6,8 @@ import os
 
 import click
 
+from arrowmq.client.errors import InvalidUse
+from arrowmq.client.options import namesrv_addresses
 from arrowmq.config import ConfigError
 from arrowmq.server import build_proxy_node, grpc_is_installed
 
@@ -49,4 +51,8 @@ def proxy(
         properties["grpcServerPort"] = str(port)
     if not properties.get("namesrvAddr") and os.environ.get("NAMESRV_ADDR"):
         properties["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
+    try:
+        namesrv_addresses(properties.get("namesrvAddr") or "")
+    except InvalidUse as wrong:
+        raise click.UsageError(str(wrong)) from wrong
     running.run(lambda: build_proxy_node(properties), log_level=log_level, stop_with_stdin=stop_with_stdin)

@@ -1,8 +1,8 @@
 """Ordinary sends of gRPC clients on the broker's fast path: protobuf bytes in, protobuf bytes out.
 
 A request becomes the frame that a client of the older protocol would have sent (`_send_frames_native`), and the
-broker's own fast path serves it, under its permit: what closes that, closes this. Whatever is not ordinary goes the
-general way.
+broker's own fast path serves it, under its permit: what closes that, closes this. Whatever is not ordinary takes
+the general path.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Asker:
         self.peer = call.connection.peer
         self.peer_bytes: bytes | None = call.connection.attributes.get(_PEER)
         self.in_flight = 0
-        self.attributes: dict[str, Any] = {}
+        self.attributes = call.connection.attributes
 
     # An answer that had to wait for the disk or a replica
 

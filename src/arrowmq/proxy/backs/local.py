@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from arrowmq import native
 from arrowmq.auth.errors import Denied
@@ -189,9 +189,10 @@ class LocalBack:
         needs = [Need(topic_resource(topic), _actions(wanted)) for topic, wanted in topics.items()]
         if group:
             needs.append(Need(group_resource(group), (Action.SUB,)))
+        source = guard.source_of(cast("Channel", caller.call.connection))
         try:
             for need in needs:
-                guard.access.require(user, need, caller.peer[0])
+                guard.access.require(user, need, source)
         except Denied as no:
             raise Fault(v2.UNAUTHORIZED, no.text) from None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from arrowmq.proxy.grpc.framing import MessageReader, framed
+from arrowmq.proxy.grpc.framing import MAX_MESSAGE_BYTES, MessageReader, framed
 from arrowmq.proxy.grpc.methods import Inbound, Method
 from arrowmq.proxy.grpc.status import GrpcCode, encoded_message
 from arrowmq.proxy.http2.events import Headers
@@ -51,12 +51,19 @@ class Call:
         "timeout_s",
     )
 
-    def __init__(self, connection: Http2Connection, stream: int, method: Method, metadata: dict[bytes, bytes]) -> None:
+    def __init__(
+        self,
+        connection: Http2Connection,
+        stream: int,
+        method: Method,
+        metadata: dict[bytes, bytes],
+        max_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
         self.connection = connection
         self.stream = stream
         self.method = method
         self.metadata = metadata
-        self.reader = MessageReader(metadata.get(b"grpc-encoding", b""))
+        self.reader = MessageReader(metadata.get(b"grpc-encoding", b""), max_bytes)
         self.request: Any = None
         self.inbound: Inbound | None = None
         self.has_begun = False  # the headers of the answer are sent

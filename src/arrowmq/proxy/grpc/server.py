@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from arrowmq.clock import Clock
+from arrowmq.proxy.grpc.framing import MAX_MESSAGE_BYTES
 from arrowmq.proxy.grpc.methods import Method, MethodTable
 from arrowmq.proxy.grpc.standard import Health, Reflection
 from arrowmq.proxy.grpc.streams import GrpcStreams
@@ -25,7 +26,9 @@ class GrpcServer:
         tls: ProxyTls | None = None,
         limits: Limits | None = None,
         bounds: Bounds | None = None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
+        self._max_message_bytes = max_message_bytes
         self.methods = MethodTable()
         self.health = Health(self.methods)
         self.methods.add(*self.health.methods(), *Reflection(self.methods).methods())
@@ -43,7 +46,7 @@ class GrpcServer:
         return self._http2.connections
 
     def _streams(self, connection: Http2Connection) -> GrpcStreams:
-        return GrpcStreams(connection, self.methods, self._tasks)
+        return GrpcStreams(connection, self.methods, self._tasks, self._max_message_bytes)
 
     async def start(self, host: str, port: int) -> int:
         self.port = await self._http2.start(host, port)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from google.protobuf.message import DecodeError, Message
 
 from arrowmq.proxy.grpc.call import Call, trailers_of
-from arrowmq.proxy.grpc.framing import ACCEPTED
+from arrowmq.proxy.grpc.framing import ACCEPTED, MAX_MESSAGE_BYTES
 from arrowmq.proxy.grpc.methods import Method, MethodTable
 from arrowmq.proxy.grpc.status import GrpcCode, GrpcError
 from arrowmq.proxy.http2.events import DATA, END, HEADERS, RESET, Event, Headers
@@ -33,12 +33,19 @@ _EAGER = sys.version_info >= (3, 12)
 
 
 class GrpcStreams:
-    def __init__(self, connection: Http2Connection, methods: MethodTable, tasks: set[asyncio.Task[Any]]) -> None:
+    def __init__(
+        self,
+        connection: Http2Connection,
+        methods: MethodTable,
+        tasks: set[asyncio.Task[Any]],
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
         self._connection = connection
         self._methods = methods
         self._calls: dict[int, Call] = {}
         self._tasks = tasks
         self._held = 0
+        self._max_message_bytes = max_message_bytes
 
     @property
     def calls(self) -> int:
@@ -93,7 +100,7 @@ class GrpcStreams:
             answer = [(b":status", b"200"), (b"content-type", b"application/grpc")]
             core.send_headers(stream, answer + trailers_of(GrpcCode.UNIMPLEMENTED, said), end=True)
             return
-        call = Call(self._connection, stream, method, metadata)
+        call = Call(self._connection, stream, method, metadata, self._max_message_bytes)
         self._calls[stream] = call
         call.began = self._connection.heard_at
         if method.duplex is not None:

@@ -59,7 +59,8 @@ class Http2Connection(asyncio.Protocol):
         self.streams: Streams = server.serve(self)
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
-        self.proxy_attributes: dict[str, str] = {}
+        self.has_proxy_header = False
+        self._told: tuple[str, int] | None = None
         self.attributes: dict[str, Any] = {}  # what others remember of this connection
         self.closed = False
         self.is_encrypted = False
@@ -69,7 +70,8 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def peer_text(self) -> str:
-        return format_address(*self.peer)
+        """Where the client is, as far as a PROXY header is believed; `peer` is who connected."""
+        return format_address(*(self._told or self.peer))
 
     # --- the transport's calls ---------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class Http2Connection(asyncio.Protocol):
         self._greeting += data
         view = memoryview(bytes(self._greeting))
         try:
-            if not self.proxy_attributes and may_be_proxy(view):
+            if not self.has_proxy_header and may_be_proxy(view):
                 if len(view) < 6:  # "PRI", which HTTP/2 begins with, may still become "PROXY"
                     return
                 header = read_proxy(view)
@@ -123,8 +125,9 @@ class Http2Connection(asyncio.Protocol):
                     if len(view) > _GREETING_BYTES:
                         raise FrameError("a PROXY header without an end")
                     return
-                self.proxy_attributes = header.attributes or {"": ""}
-                self.peer = header.source or self.peer
+                self.has_proxy_header = True
+                self.attributes.update(header.attributes)
+                self._told = header.source
                 view = view[header.length :]
                 self._greeting = bytearray(view)
                 if not view:

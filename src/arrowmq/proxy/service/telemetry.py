@@ -117,6 +117,7 @@ class Telemetry:
         client.language = caller.language
         client.version_text = caller.version
         client.peer = caller.peer
+        client.attributes.update(caller.call.connection.attributes)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
