@@ -68,6 +68,9 @@ first-retry: setup  ## how long the first retry of 50 new groups takes, on our s
 apache-its: setup  ## Apache's own integration tests on its brokers and on ours (OPTIONS="--on arrowmq pop": a part; docs/apache-its.md)
 	$(BIN)/python -u -m tests.interop.apache_its $(OPTIONS)
 
+console-test: setup  ## the console in a real browser, 10,000 dead letters, its costs, Schemathesis over its API (installs Chromium)
+	@tools/console-test
+
 packages: setup  ## build the wheel and the source package, install each into an empty environment and use it there
 	@tools/packages
 

@@ -67,6 +67,8 @@ class Node:
         self.broker: Broker | None = None
         self.controller: Controller | None = None
         self.metrics: MetricsPage | None = None
+        #: What components that are not named here say of themselves when the node is ready
+        self.also_ready: list[str] = []
         self.proxy: Proxy | None = None
 
     @property
@@ -256,6 +258,7 @@ def build_node(
     is_proxy_optional: bool = False,
     clock: Clock | None = None,
     disk: Disk | None = None,
+    more: Sequence[Part] = (),
 ) -> Node:
     """A node from properties as Apache names them; a port of None leaves that part out, 0 takes a free one. An optional
     proxy is left out, with a warning, if its port is taken."""
@@ -318,7 +321,7 @@ def build_node(
         if proxy is not None:
             parts.append(local_proxy_part(proxy, surroundings.clock, is_optional=is_proxy_optional))
         parts.append(route_part)
-    return Node(parts)
+    return Node([*parts, *more])
 
 
 def _controller_port(properties: Mapping[str, str]) -> int:

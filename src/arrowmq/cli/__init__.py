@@ -32,6 +32,7 @@ COMMANDS = {
     "user": ("arrowmq.cli.access.user:user_group", "Create, change, list and delete users."),
     "acl": ("arrowmq.cli.access.acl:acl_group", "Give, take, list and test rights of users."),
     "tls": ("arrowmq.cli.tls:tls_group", "Make certificates for trying TLS."),
+    "console": ("arrowmq.cli.console:console", "A web page to see a cluster, find messages, repair what is dead."),
     "store": ("arrowmq.cli.store:store_group", "Check, dump, measure and rebuild a store directory."),
     "pipeline": ("arrowmq.cli.pipeline.command:pipeline_group", "Run Spark pipelines over topics."),
     "bench": ("arrowmq.cli.bench:bench", "Measure a running server."),

@@ -50,6 +50,24 @@ NOT_FOR_SENDING = frozenset(
 #: Groups that the Java client starts with and then refuses, as everybody would share them.
 REFUSED_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 CLIENT_INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+#: Groups that every broker has, for its own needs and for tools.
+SYSTEM_GROUPS = frozenset(
+    {
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_PULL",
+        "CLIENT_INNER_PRODUCER",
+        "FILTERSRV_CONSUMER",
+        "SCHEDULE_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "SELF_TEST_P_GROUP",
+        "TOOLS_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "DEFAULT_CONSUMER",
+        "DEFAULT_PRODUCER",
+    }
+)
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -90,6 +108,10 @@ def dlq_topic(group: str) -> str:
 
 def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

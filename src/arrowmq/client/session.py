@@ -66,14 +66,18 @@ class Session:
 
     # -- life
 
-    async def start(self) -> None:
-        """Make sure that a NameServer answers, then keep routes fresh and brokers informed."""
+    async def start(self, *, is_patient: bool = False) -> None:
+        """Make sure that a NameServer answers, then keep routes fresh and brokers informed.
+
+        A patient one does not ask first: it is for tools that show what answers and what does not.
+        """
         if self._loop is not None:
             raise InvalidUse("this client was started before; make a new one, a client lives once")
         self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.options.start_timeout_s):
-                await self._await_namesrv()
+                if not is_patient:
+                    await self._await_namesrv()
         except TimeoutError as late:
             await self.close()
             if self._last_failure is not None:  # why it did not answer says more than that it took too long

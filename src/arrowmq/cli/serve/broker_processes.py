@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import click
 
 from arrowmq.cli.serve import running
 from arrowmq.config import ConfigError
+from arrowmq.server import Part
 
 log = logging.getLogger("arrowmq")
 
@@ -34,6 +35,7 @@ def run(
     proxy_port: int | None = None,
     *,
     log_level: str,
+    more: Sequence[Part] = (),
 ) -> None:
     running.configure_logging(log_level)
     running.allow_many_connections()
@@ -41,7 +43,7 @@ def run(
         raise click.ClickException(f"--port {broker_port}: {count} brokers, {PORT_STEP} ports apart, do not fit")
     try:
         with asyncio.Runner(loop_factory=running.new_event_loop) as runner:
-            runner.run(_Family(root, properties, namesrv_port, broker_port, count, proxy_port, log_level).serve())
+            runner.run(_Family(root, properties, namesrv_port, broker_port, count, proxy_port, log_level, more).serve())
     except (ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -56,6 +58,7 @@ class _Family:
         count: int,
         proxy_port: int | None,
         log_level: str,
+        more: Sequence[Part],
     ) -> None:
         self._root = root
         self._properties = dict(properties)
@@ -64,7 +67,7 @@ class _Family:
         self._count = count
         self._proxy_port = proxy_port  # of the first broker, which forwards to the others
         self._log_level = log_level
-        self._namesrv = running.node(root, properties, namesrv_port, None)
+        self._namesrv = running.node(root, properties, namesrv_port, None, more=more)
         self._children: list[asyncio.subprocess.Process] = []
 
     async def serve(self) -> None:
@@ -81,7 +84,7 @@ class _Family:
             tasks: list[asyncio.Future[Any]] = [ready, stopping, *ends]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if ready.done() and not stopping.done() and not any(end.done() for end in ends):
-                brokers = ", ".join(ready.result())
+                brokers = ", ".join([*ready.result(), *self._namesrv.also_ready])
                 print(f"ready: NameServer {self._namesrv.namesrv_address}, {brokers}", flush=True)
                 await asyncio.wait(tasks[1:], return_when=asyncio.FIRST_COMPLETED)
             if not stopping.done():

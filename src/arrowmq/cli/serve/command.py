@@ -18,6 +18,7 @@ DEFAULT_DIRECTORY = "arrowmq-data"
 NAMESRV_PORT = 9876
 BIND = "arrowmq.bind"
 BROKER_PORT = 10911
+CONSOLE_PORT = 8082
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -66,6 +67,8 @@ PORT = click.IntRange(0, 65535)
 @click.option("--proxy-port", type=PORT, help="Port for gRPC clients, with the extra grpc; 0 takes a free one [8081].")
 @click.option("--no-proxy", is_flag=True, help="Serve no gRPC clients.")
 @click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True, help="Brokers, a process each.")
+@click.option("--console", is_flag=True, help="A web page for it, on this machine, in a process of its own.")
+@click.option("--console-port", type=PORT, default=CONSOLE_PORT, show_default=True, help="Port of that page.")
 @common_options
 def server(
     directory: str | None,
@@ -75,6 +78,8 @@ def server(
     proxy_port: int | None,
     no_proxy: bool,
     brokers: int,
+    console: bool,
+    console_port: int,
     config_file: str | None,
     settings: tuple[str, ...],
     log_level: str,
@@ -93,16 +98,21 @@ def server(
     if no_proxy and proxy_port is not None:
         raise click.UsageError("--no-proxy and --proxy-port: one of them, please")
     proxy = running.proxy_of(proxy_port, is_default=not no_proxy)
+    more = []
+    if console:
+        from arrowmq.cli.serve.console_process import console_part
+
+        more.append(console_part(console_port, root / "console"))
     if brokers == 1:
         running.run(
-            lambda: running.node(root, properties, namesrv_port, broker_port, proxy),
+            lambda: running.node(root, properties, namesrv_port, broker_port, proxy, more),
             log_level=log_level,
             stop_with_stdin=stop_with_stdin,
         )
     else:
         from arrowmq.cli.serve import broker_processes as family
 
-        family.run(root, properties, namesrv_port, broker_port, brokers, proxy_port, log_level=log_level)
+        family.run(root, properties, namesrv_port, broker_port, brokers, proxy_port, log_level=log_level, more=more)
 
 
 @click.command()

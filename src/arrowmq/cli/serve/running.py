@@ -11,7 +11,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -19,7 +19,7 @@ import click
 from arrowmq.cli.serve.command import BIND
 from arrowmq.config import ConfigError, parse_settings, read_properties
 from arrowmq.remoting.address import AddressError, parse_addresses
-from arrowmq.server import Node, build_node, grpc_is_installed
+from arrowmq.server import Node, Part, build_node, grpc_is_installed
 
 log = logging.getLogger("arrowmq")
 
@@ -76,6 +76,7 @@ def node(
     namesrv_port: int | None,
     broker_port: int | None,
     proxy: tuple[int | None, bool] = (None, False),
+    more: Sequence[Part] = (),
 ) -> Node:
     with_metrics = {"metricsExporterType": "PROM", **properties} if broker_port is not None else properties
     proxy_port, is_optional = proxy
@@ -86,6 +87,7 @@ def node(
         broker_port=broker_port,
         proxy_port=proxy_port,
         is_proxy_optional=is_optional,
+        more=more,
     )
 
 
@@ -160,6 +162,7 @@ def ready_line(running: Node) -> str:
         parts.append(f"broker {running.broker.config.broker_name} at {running.broker_address}")
     if running.proxy is not None and running.proxy.port:
         parts.append(f"gRPC proxy at {running.proxy.address}")
+    parts += running.also_ready
     return f"ready: {', '.join(parts)} ({time.monotonic() - STARTED:.2f} s)"
 
 

@@ -19,13 +19,14 @@ from arrowmq.client.admin.cluster import ClusterAdmin
 from arrowmq.client.admin.inspect import InspectAdmin
 from arrowmq.client.admin.messages import MessageAdmin
 from arrowmq.client.admin.offsets import OffsetAdmin
+from arrowmq.client.admin.replicas import ReplicaAdmin
 from arrowmq.client.admin.topics import TopicAdmin
 from arrowmq.client.async_scope import Scope
 from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.session import Session
 
 
-class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, AccessAdmin, ClusterAdmin, Scope):
+class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, AccessAdmin, ReplicaAdmin, ClusterAdmin, Scope):
     """Asks and tells NameServers and brokers; keeps nothing but its connections."""
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, **connect: Unpack[ConnectOptions]) -> None:
@@ -33,8 +34,9 @@ class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, AccessAdmin, Cl
         self.namespace = options.namespace
         self.session = Session(options)
 
-    async def start(self) -> None:
-        await self.session.start()
+    async def start(self, *, is_patient: bool = False) -> None:
+        """`is_patient`: whether a NameServer answers shows with the first call, and each may find another answer."""
+        await self.session.start(is_patient=is_patient)
 
     async def close(self) -> None:
         await self.session.close()

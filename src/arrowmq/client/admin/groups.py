@@ -66,7 +66,9 @@ class GroupAdmin(ClusterAdmin):
                 if not page or sequence >= int(answer.ext.get("totalGroupNum", "0")):
                     break
         own = (
-            group for group in found if not group.startswith(names.SYSTEM_GROUP_PREFIX) and group not in _SYSTEM_GROUPS
+            group
+            for group in found
+            if not group.startswith(names.SYSTEM_GROUP_PREFIX) and group not in names.SYSTEM_GROUPS
         )
         return sorted(self.namespace.unwrap(group) for group in own)
 
@@ -234,22 +236,3 @@ class GroupAdmin(ClusterAdmin):
             reader[1], RequestCode.QUERY_CONSUMER_OFFSET, ext, accept=(ResponseCode.QUERY_NOT_FOUND,)
         )
         return None if answer.code else int(answer.ext["offset"])
-
-
-_SYSTEM_GROUPS = frozenset(
-    {
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_OWNER",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_PULL",
-        "CLIENT_INNER_PRODUCER",
-        "FILTERSRV_CONSUMER",
-        "SCHEDULE_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "SELF_TEST_P_GROUP",
-        "TOOLS_CONSUMER",
-        "__MONITOR_CONSUMER",
-        "DEFAULT_CONSUMER",
-        "DEFAULT_PRODUCER",
-    }
-)

@@ -20,8 +20,12 @@ from arrowmq.wire.bodies import (
     ProducerInfo,
     ProducerTableInfo,
     QueryConsumeQueueBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    TopicOffset,
+    TopicStatsTable,
 )
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.message_queue import MessageQueue
@@ -58,6 +62,24 @@ class InspectAdmin(ClusterAdmin):
             is_new = bool(page.keys() - found.keys())
             found.update(page)
             if not is_new or len(found) >= int(answer.ext.get("totalTopicNum", "0")):
+                return found
+
+    async def topic_stats_at(self, address: str, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Each queue of the topic at one broker: its first and next offset, and when it was last written."""
+        ext = {"topic": self.namespace.wrap(topic)}
+        stats = await self.call_body(address, RequestCode.GET_TOPIC_STATS_INFO, ext, TopicStatsTable)
+        return dict(sorted(stats.offset_table.items()))
+
+    async def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """All groups of one broker with their settings, its own groups among them."""
+        found: dict[str, SubscriptionGroupConfig] = {}
+        while True:
+            ext = text(groupSeq=len(found), maxGroupNum=PAGE)
+            answer = await self.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ext)
+            page = fastjson.loads(answer.body, SubscriptionGroupWrapper).subscription_group_table
+            is_new = bool(page.keys() - found.keys())
+            found.update(page)
+            if not is_new or len(found) >= int(answer.ext.get("totalGroupNum", "0")):
                 return found
 
     async def progress_of_groups(self, address: str) -> dict[str, dict[MessageQueue, OffsetWrapper]]:

@@ -172,20 +172,25 @@ class MessageAdmin(ClusterAdmin):
                 break
         return found
 
-    async def resend_dead_letter(self, letter: ReceivedMessage) -> SendReceipt:
-        """Send a dead letter to the topic it came from, as a new message; the letter itself stays where it is."""
+    async def resend_dead_letter(
+        self, letter: ReceivedMessage, *, msg_id: str | None = None, retries: int = 2
+    ) -> SendReceipt:
+        """Send a dead letter to the topic it came from, as a new message; the letter itself stays where it is.
+
+        Who keeps a record of what was sent gives the new message its id, and repeats by itself what failed.
+        """
         properties = dict(letter.properties)
         topic = properties.get(prop.DLQ_ORIGIN_TOPIC) or properties.get(prop.RETRY_TOPIC)
         if not topic:
             raise ArrowMQError(f"{letter!r} does not say which topic it came from")
         for name in _DEAD_LETTER_MARKS:
             properties.pop(name, None)
-        properties[prop.UNIQ_KEY] = self.session.new_msg_id()
+        properties[prop.UNIQ_KEY] = msg_id or self.session.new_msg_id()
         body = letter.record.body
         flags = letter.sys_flag & (sysflag.COMPRESSED | sysflag.COMPRESSION_MASK)
         message = Message(topic, body, flag=letter.flag)
         packed = Packed(message, topic, body, properties, flags, properties[prop.UNIQ_KEY])
-        return await Sender(self.session, names.CLIENT_INNER_PRODUCER, retries=2).send(packed, 3.0)
+        return await Sender(self.session, names.CLIENT_INNER_PRODUCER, retries=retries).send(packed, 3.0)
 
     def _shown(self, record: Record, broker_name: str) -> ReceivedMessage:
         return ReceivedMessage(record, broker_name, topic=self.namespace.unwrap(record.topic))

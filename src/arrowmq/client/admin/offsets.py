@@ -86,6 +86,21 @@ class OffsetAdmin(GroupAdmin):
             )
             await self.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
 
+    async def clone_offsets(self, source: str, target: str, topic: str) -> None:
+        """Give a group the offsets that another one has in a topic; its members must be offline."""
+        route = await self.route(topic)
+        for broker_name in sorted(route.addresses):
+            address = route.master(broker_name)
+            if address is None:
+                raise ArrowMQError(f"broker {broker_name} has no master now: its offsets cannot be cloned")
+            ext = text(
+                srcGroup=self.namespace.wrap(source),
+                destGroup=self.namespace.wrap(target),
+                topic=route.topic,
+                offline=True,
+            )
+            await self.call(address, RequestCode.CLONE_GROUP_OFFSET, ext)
+
     async def _is_before_5(self, address: str) -> bool:
         """A broker from before RocketMQ 5 would take a reset of one queue for one of all queues, to their ends."""
         return int((await self.broker_runtime(address)).get("brokerVersion", V5_0_0)) < V5_0_0

@@ -17,7 +17,7 @@ from arrowmq.client.errors import Refused
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.message_trace import TRACE_TOPIC
 from arrowmq.inspect.broker_clock import SKEW_MS, clock_skew_ms
-from arrowmq.inspect.messages.finding import find_by_id, offsets_at
+from arrowmq.inspect.messages.finding import find_by_id, host_text, offsets_at
 from arrowmq.wire import properties as prop
 from arrowmq.wire.bodies import ConsumeQueueData
 from arrowmq.wire.message_queue import MessageQueue
@@ -50,6 +50,12 @@ class Trace:
     at_ms: int
     took_ms: int | None
     is_ok: bool | None
+    #: Names one try, in the record of its beginning and in that of its end
+    request_id: str = ""
+    topic: str = ""
+    client: str = ""
+    #: RocketMQ's ConsumeReturnType: 0 success, 1 time-out, 2 exception, 3 returned null, 4 failed
+    outcome: int | None = None
 
 
 @dataclass(slots=True)
@@ -116,7 +122,7 @@ async def gather(admin: Admin, msg_id: str, topic: str | None) -> Life:
             life.ends.append((ended_ms, "commit" if published is not None else "rollback"))
     for group in await _groups(admin, real_topic, life):
         life.groups.append(await _group_life(admin, masters, life, group, forms))
-    life.traces = _traces(await forms(TRACE_TOPIC, is_unique=False), unique_id)
+    life.traces = traces_of(await forms(TRACE_TOPIC, is_unique=False), unique_id)
     return life
 
 
@@ -217,17 +223,36 @@ async def _group_life(admin: Admin, masters: dict[str, str], life: Life, group: 
     return known
 
 
-def _traces(found: list[ReceivedMessage], msg_id: str) -> list[Trace]:
+def traces_of(found: list[ReceivedMessage], key: str) -> list[Trace]:
+    """The records about a message in messages of a trace topic; the message by its id, or by a key of it."""
     traces: list[Trace] = []
     for message in found:
+        client = host_text(message.record.born_host)
         for record in message.body.decode("utf-8", "replace").split("\x02"):
             fields = record.split("\x01")
-            if msg_id not in fields:
+            if not any(key in field.split(" ") for field in fields):
                 continue
-            if fields[0] == "Pub" and len(fields) >= 14:
-                traces.append(Trace("sent", fields[3], int(fields[1]), int(fields[10]), fields[13] == "true"))
-            elif fields[0] == "SubBefore" and len(fields) >= 7:
-                traces.append(Trace("delivered", fields[3], int(fields[1]), None, None))
-            elif fields[0] == "SubAfter" and len(fields) >= 9:
-                traces.append(Trace("consumed", fields[8], int(fields[7]), int(fields[3]), fields[4] == "true"))
+            try:
+                trace = _trace(fields)
+            except ValueError:
+                continue  # a record of a form that nobody knows
+            if trace is not None:
+                trace.client = client
+                traces.append(trace)
     return sorted(traces, key=lambda each: each.at_ms)
+
+
+def _trace(fields: list[str]) -> Trace | None:
+    if fields[0] == "Pub" and len(fields) >= 14:
+        is_ok = fields[13] == "true"
+        return Trace("sent", fields[3], int(fields[1]), int(fields[10]), is_ok, topic=fields[4])
+    if fields[0] == "SubBefore" and len(fields) >= 7:
+        return Trace("delivered", fields[3], int(fields[1]), None, None, request_id=fields[4])
+    if fields[0] == "SubAfter" and len(fields) >= 5:
+        # Clients from before 4.9 write neither the time nor the group.
+        at_ms = int(fields[7]) if len(fields) > 7 else 0
+        group = fields[8] if len(fields) > 8 else ""
+        outcome = int(fields[6]) if len(fields) > 6 else None
+        took_ms, is_ok = int(fields[3]), fields[4] == "true"
+        return Trace("consumed", group, at_ms, took_ms, is_ok, request_id=fields[1], outcome=outcome)
+    return None

@@ -1,0 +1,375 @@
+"""Messages: find, show, send, send again, let a member consume one on the spot."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from arrowmq.client.errors import ArrowMQError
+from arrowmq.client.message import ReceivedMessage
+from arrowmq.client.produce.outgoing import Message
+from arrowmq.console.api.declare import Call, Name, Query, Struct, endpoint
+from arrowmq.console.api.offsets import LATEST_MS
+from arrowmq.console.api.topics import stats_of
+from arrowmq.console.errors import bad_request
+from arrowmq.inspect.messages.finding import find_by_id, host_text, offsets_at
+from arrowmq.inspect.texts import body_text
+from arrowmq.wire import properties as prop
+from arrowmq.wire.message_queue import MessageQueue
+
+MOST_SCANNED = 20_000
+SCAN_S = 4.0
+PULL = 32
+PREVIEW = 200
+#: How much of a body a page shows; all of it is to be had as a file
+SHOWN_BYTES = 256 << 10
+HEX_BYTES = 16 << 10
+
+Moment = Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
+MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class MessagesQuery(Query, kw_only=True):
+    """By id; by topic and key; or by topic, time and text. Times are milliseconds since 1970."""
+
+    topic: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    id: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    key: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    text: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    tag: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    begin: Moment | None = None
+    end: Moment | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 64
+
+
+class MessageRow(Struct, kw_only=True):
+    msg_id: str
+    offset_msg_id: str
+    topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    tag: str | None
+    keys: list[str]
+    stored: int
+    born: int
+    size: int
+    preview: str
+
+
+class MessagesAnswer(Struct, kw_only=True):
+    rows: list[MessageRow]
+    scanned: int | None = None
+    is_complete: bool = True
+
+
+@endpoint("GET", "/api/messages", tag="messages")
+async def messages(call: Call, query: MessagesQuery) -> MessagesAnswer:
+    """Find messages. A search by time and text reads at most 20,000 messages, or four seconds, and says so."""
+    admin = await call.console.admin_of(call.visitor)
+    if query.id:
+        return MessagesAnswer(rows=[row_of(await find_by_id(admin, query.id, query.topic or None))])
+    if not query.topic:
+        raise bad_request("a search needs a topic, or an id")
+    if query.key:
+        begin, end = _moment(query.begin), _moment(query.end)
+        found = await admin.messages_by_key(query.topic, query.key, max_count=query.limit, begin=begin, end=end)
+        return MessagesAnswer(rows=[row_of(each) for each in reversed(found) if not query.tag or each.tag == query.tag])
+    if query.begin is None and query.end is None and not query.text and not query.tag:
+        return MessagesAnswer(rows=[row_of(each) for each in await _newest(call, query)])
+    return await _scan(call, query)
+
+
+def _moment(timestamp_ms: int | None) -> datetime | None:
+    return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+
+
+async def _newest(call: Call, query: MessagesQuery) -> list[ReceivedMessage]:
+    admin = await call.console.admin_of(call.visitor)
+    stats = await stats_of(call, query.topic)
+    each = max(1, -(-query.limit // max(1, sum(limits.max_offset > limits.min_offset for limits in stats.values()))))
+    found: list[ReceivedMessage] = []
+    for queue, limits in stats.items():
+        offset = max(limits.min_offset, limits.max_offset - min(each, PULL))
+        if offset < limits.max_offset:
+            found += await admin.messages_at(queue, offset, PULL)
+    found.sort(key=lambda message: message.store_timestamp, reverse=True)
+    return found[: query.limit]
+
+
+async def _scan(call: Call, query: MessagesQuery) -> MessagesAnswer:
+    admin = await call.console.admin_of(call.visitor)
+    stats = await stats_of(call, query.topic)
+    begin_ms = query.begin or 0
+    starts = await offsets_at(admin, query.topic, list(stats), begin_ms)
+    deadline = time.monotonic() + SCAN_S
+    text = query.text.lower()
+    found: list[ReceivedMessage] = []
+    scanned = 0
+    is_complete = True
+    for queue, start in starts.items():
+        offset = max(start, stats[queue].min_offset)
+        while offset < stats[queue].max_offset:
+            if scanned >= MOST_SCANNED or time.monotonic() > deadline or len(found) >= query.limit:
+                is_complete = False
+                break
+            batch = await admin.messages_at(queue, offset, PULL)
+            if not batch:
+                break
+            scanned += len(batch)
+            offset = batch[-1].queue_offset + 1
+            found += [
+                each
+                for each in batch
+                if each.store_timestamp >= begin_ms
+                and (query.end is None or each.store_timestamp < query.end)
+                and (not query.tag or each.tag == query.tag)
+                and (not text or text in body_text(each.body).lower())
+            ]
+            if query.end is not None and batch[-1].store_timestamp >= query.end:
+                break
+    found.sort(key=lambda message: message.store_timestamp, reverse=True)
+    rows = [row_of(each) for each in found[: query.limit]]
+    return MessagesAnswer(rows=rows, scanned=scanned, is_complete=is_complete)
+
+
+def row_of(message: ReceivedMessage) -> MessageRow:
+    return MessageRow(
+        msg_id=message.msg_id,
+        offset_msg_id=message.offset_msg_id,
+        topic=message.topic,
+        broker=message.broker_name,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        tag=message.tag,
+        keys=message.keys,
+        stored=message.store_timestamp,
+        born=message.born_timestamp,
+        size=message.size,
+        preview=body_text(message.body[:PREVIEW], PREVIEW),
+    )
+
+
+# -- one
+
+
+class MessageQuery(Query, kw_only=True):
+    id: MessageId
+    topic: Annotated[str, msgspec.Meta(max_length=255)] = ""
+
+
+class MessageAnswer(MessageRow, kw_only=True):
+    born_host: str
+    store_host: str
+    physical_offset: int
+    reconsume_times: int
+    flag: int
+    sys_flag: int
+    properties: dict[str, str]
+    body_bytes: int
+    is_text: bool
+    text: str
+    json: str | None
+    hex: str
+    is_cut: bool
+
+
+@endpoint("GET", "/api/messages/{id}", tag="messages")
+async def message(call: Call, query: MessageQuery) -> MessageAnswer:
+    """One message with its properties and its body as text, JSON (if it is) and hexadecimal."""
+    return shown(await find(call, query))
+
+
+async def find(call: Call, query: MessageQuery) -> ReceivedMessage:
+    return await find_by_id(await call.console.admin_of(call.visitor), query.id, query.topic or None)
+
+
+def shown(message: ReceivedMessage) -> MessageAnswer:
+    body = message.body
+    text, is_text = _text(body[:SHOWN_BYTES], is_cut=len(body) > SHOWN_BYTES)
+    row = row_of(message)
+    return MessageAnswer(
+        **{name: getattr(row, name) for name in row.__struct_fields__},
+        born_host=host_text(message.record.born_host),
+        store_host=host_text(message.record.store_host),
+        physical_offset=message.physical_offset,
+        reconsume_times=message.reconsume_times,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        properties=dict(sorted(message.properties.items())),
+        body_bytes=len(body),
+        is_text=is_text,
+        text=text,
+        json=_json(body),
+        hex=hex_dump(body[:HEX_BYTES]),
+        is_cut=len(body) > SHOWN_BYTES,
+    )
+
+
+def _text(body: bytes, *, is_cut: bool) -> tuple[str, bool]:
+    try:
+        return body.decode(), True
+    except UnicodeDecodeError as wrong:
+        if is_cut and wrong.start >= len(body) - 3:  # cut in the middle of a character
+            return body[: wrong.start].decode(), True
+        return body.decode("utf-8", "replace"), False
+
+
+def _json(body: bytes) -> str | None:
+    if len(body) > SHOWN_BYTES or body.lstrip()[:1] not in (b"{", b"["):
+        return None
+    try:
+        return msgspec.json.format(body, indent=2).decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def hex_dump(body: bytes) -> str:
+    lines = []
+    for begin in range(0, len(body), 16):
+        part = body[begin : begin + 16]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{begin:08x}  {part[:8].hex(' '):23}  {part[8:].hex(' '):23}  {letters}")
+    return "\n".join(lines)
+
+
+@endpoint("GET", "/api/messages/{id}/body", tag="messages")
+async def message_body(call: Call, query: MessageQuery) -> Response:
+    """The body as a file."""
+    found = await find(call, query)
+    name = "".join(letter for letter in found.msg_id if letter.isalnum())[:64] or "message"
+    return Response(
+        found.body,
+        media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{name}.bin"'},
+    )
+
+
+# -- send
+
+
+class NewMessage(Struct, kw_only=True, forbid_unknown_fields=True):
+    topic: Name
+    body: Annotated[str, msgspec.Meta(max_length=6 << 20)] = ""
+    encoding: Literal["text", "base64", "hex"] = "text"
+    tag: str | None = None
+    keys: Annotated[list[str], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=list)
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+    order_key: str | None = None
+    delay_seconds: Annotated[int, msgspec.Meta(ge=0, le=366 * 86400)] | None = None
+    broker: str | None = None
+    queue_id: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+
+
+class SentAnswer(Struct, kw_only=True):
+    msg_id: str
+    topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    status: str
+
+
+@endpoint("POST", "/api/messages", tag="messages")
+async def send_message(call: Call, body: NewMessage) -> SentAnswer:
+    """Send a message. Waits until a broker has stored it."""
+    wanted = Message(
+        body.topic,
+        decoded_body(body.body, body.encoding),
+        body.tag or None,
+        body.keys,
+        body.properties or None,
+        delay=body.delay_seconds or None,
+        order_key=body.order_key or None,
+    )
+    queue = None
+    if body.broker and body.queue_id is not None:
+        queue = MessageQueue(body.topic, body.broker, body.queue_id)
+    return await send(call, wanted, queue)
+
+
+async def send(call: Call, wanted: Message, queue: MessageQueue | None = None) -> SentAnswer:
+    producer = await call.console.producer(call.visitor)
+    try:
+        receipt = await producer.send(wanted, queue=queue)
+    except TimeoutError as late:
+        raise ArrowMQError(f"sending to {wanted.topic} took too long: {late}") from late
+    return SentAnswer(
+        msg_id=receipt.msg_id,
+        topic=wanted.topic,
+        broker=receipt.broker_name,
+        queue_id=receipt.queue_id,
+        queue_offset=receipt.queue_offset,
+        status=receipt.status.name,
+    )
+
+
+def decoded_body(text: str, encoding: str) -> bytes:
+    try:
+        if encoding == "base64":
+            return base64.b64decode(text, validate=True)
+        if encoding == "hex":
+            return bytes.fromhex(text)
+        return text.encode()
+    except (ValueError, binascii.Error) as wrong:
+        raise bad_request(f"the body is no {encoding}: {wrong}") from wrong
+
+
+class Resend(Struct, kw_only=True, forbid_unknown_fields=True):
+    topic: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    target: Annotated[str, msgspec.Meta(max_length=255)] = ""
+
+
+@endpoint("POST", "/api/messages/{id}/resend", tag="messages")
+async def resend_message(call: Call, query: MessageQuery, body: Resend) -> SentAnswer:
+    """Send a stored message again, as a new one with an id of its own; the old one stays where it is."""
+    found = await find(call, MessageQuery(id=query.id, topic=body.topic or query.topic))
+    own = {name: value for name, value in found.properties.items() if name not in prop.RESERVED}
+    copy = Message(
+        body.target or found.topic,
+        found.body,
+        found.tag,
+        found.keys,
+        own or None,
+        order_key=found.properties.get(prop.SHARDING_KEY),
+        flag=found.flag,
+    )
+    return await send(call, copy)
+
+
+class Consume(Struct, kw_only=True, forbid_unknown_fields=True):
+    group: Name
+    client_id: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class Consumed(Struct, kw_only=True):
+    client_id: str
+    result: str
+    remark: str | None
+    spent_ms: int
+
+
+@endpoint("POST", "/api/messages/{id}/consume", tag="messages")
+async def consume_message(call: Call, query: MessageQuery, body: Consume) -> Consumed:
+    """Let a member of a group consume one message on the spot; offsets stay as they are."""
+    found = await find(call, query)
+    admin = await call.console.admin_of(call.visitor)
+    client_id = body.client_id
+    if not client_id:
+        members = (await admin.consumers(body.group)).connection_set
+        if not members:
+            raise bad_request(f"nobody of group {body.group} is online")
+        client_id = members[0].client_id
+    result = await admin.consume_directly(body.group, client_id, found.offset_msg_id)
+    return Consumed(
+        client_id=client_id,
+        result=str(result.consume_result),
+        remark=result.remark,
+        spent_ms=result.spent_time_mills,
+    )

@@ -1,0 +1,28 @@
+"""Apache's settings with their defaults, and what those that people change are for; from `settings.tsv`.
+
+The file is written by `tools/configuration_table.py` from Apache's list; the meanings are ours, in `words/`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib.resources import files
+
+from arrowmq.console.pages.words import words_of
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    default: str
+    meaning: str | None
+
+
+@functools.cache
+def catalog(language: str = "en") -> dict[str, About]:
+    words = words_of(language)
+    found = {}
+    for line in files("arrowmq.console").joinpath("settings.tsv").read_text("utf-8").splitlines():
+        key, _, default = line.partition("\t")
+        found[key] = About(default, words.get(f"setting.{key}"))
+    return found
