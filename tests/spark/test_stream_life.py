@@ -248,3 +248,29 @@ exec {sys.executable} "$@"
         arrowmq_spark.run_stream(writer)
     assert "took more than ten seconds" in caplog.text
     assert 30 == spark.read.parquet(str(tmp_path / "data")).count()
+
+
+def test_a_checkpoint_whose_first_batch_was_killed_begins_again_and_one_that_lost_its_offsets_does_not(
+    spark: Any, server: Server, tmp_path: Path
+) -> None:
+    """A kill while Spark wrote the offsets of batch 0 ended every later run of a job: found by random kills."""
+    fill(server, "Begun", 30, queues=1)
+    offsets, state = tmp_path / "checkpoint" / "offsets", tmp_path / "checkpoint" / "state"
+    for folder in (offsets, state):
+        folder.mkdir(parents=True)
+    (tmp_path / "checkpoint" / "metadata").write_text('{"id":"4d45c97a-6079-478a-952b-ee306ac4f407"}')
+    unfinished = ".0.5a2c0c1e-3b53-4a5e-9d56-0f6b7b1f3c11.tmp"
+    (offsets / unfinished).write_text("v1\n{")
+    (offsets / f".{unfinished}.crc").write_bytes(b"crc\0\0\0\2\0")
+    (state / "kept").write_text("of batches whose offsets are gone")
+    stream = spark.readStream.format("arrowmq").option("namesrv", server.namesrv).option("topic", "Begun")
+    rows = stream.option("startingOffsets", "earliest").load().select("body")
+    writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "data"))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    with pytest.raises(Exception, match="should be empty on batch 0"):
+        arrowmq_spark.run_stream(writer)
+    assert (offsets / unfinished).exists()
+    (state / "kept").unlink()
+    arrowmq_spark.run_stream(writer)
+    assert 30 == spark.read.parquet(str(tmp_path / "data")).count()
+    assert not (offsets / unfinished).exists()
