@@ -145,10 +145,10 @@ def test_a_delayed_message_waits_and_can_be_recalled(place: Place) -> None:
     def scene(hand: Hand, flavour: str) -> tuple[list[str], bool]:
         topic = f"delay-{flavour}"
         hand.do("simple", name="d", group=f"g-delay-{flavour}", topic=topic, await_ms=5000)
-        taken = hand.do("send", topic=topic, body="taken", delay_ms=8000)
-        hand.do("send", topic=topic, body="kept", delay_ms=4000)
+        taken = hand.do("send", topic=topic, body="taken", delay_ms=6000)
+        hand.do("send", topic=topic, body="kept", delay_ms=3000)
         recalled = hand.do("recall", topic=topic, handle=taken["recall"])
-        found = hand.do("receive", name="d", number=2, wait_ms=12_000)
+        found = hand.do("receive", name="d", number=2, wait_ms=8000)
         return [each["body"] for each in found], recalled["id"] == taken["id"]
 
     assert dict.fromkeys(grpc5.FLAVOURS, (["kept"], True)) == played(place, scene)

@@ -87,7 +87,7 @@ class Telemetry:
         elif kind == "subscription":
             validation.check_group(given.subscription.group.name)
             if given.client_type not in CONSUMERS:
-                name = v2.ClientType.Name(given.client_type)
+                name = _type_name(given.client_type)
                 raise Fault(v2.INTERNAL_SERVER_ERROR, f"Client type is not consumer, type: {name}")
             if len(given.subscription.subscriptions) > MAX_TOPICS:
                 raise Fault(v2.BAD_REQUEST, f"more than {MAX_TOPICS} topics")
@@ -129,7 +129,7 @@ class Telemetry:
             validation.check_group(request.group.name)
             self._back.require(caller, topics={}, group=request.group.name)
         elif client.settings.client_type != v2.PRODUCER:
-            raise Fault(v2.UNRECOGNIZED_CLIENT_TYPE, v2.ClientType.Name(client.settings.client_type))
+            raise Fault(v2.UNRECOGNIZED_CLIENT_TYPE, _type_name(client.settings.client_type))
         self._heard(caller, client)
         await self._register(client)
         return calls.HeartbeatResponse(status=OK)
@@ -158,6 +158,11 @@ class Telemetry:
             task = asyncio.get_running_loop().create_task(self._gone(client))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+
+def _type_name(kind: int) -> str:
+    """Newer clients may be of types that have no name here."""
+    return v2.ClientType.Name(kind) if kind in v2.ClientType.values() else "UNRECOGNIZED"
 
 
 class TelemetryStream:

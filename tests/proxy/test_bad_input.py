@@ -1,0 +1,162 @@
+"""Clients that break rules get the protocol's answer, hold bounded memory, and disturb nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from typing import Any
+
+import grpc
+import grpc.aio
+import h2.connection
+import h2.events
+import h2.settings
+import pytest
+from proxy_client import SERVICE, Clients, Stub, message
+
+from arrowmq.proxy.messages import definition_pb2 as v2
+from arrowmq.proxy.messages import service_pb2 as calls
+from arrowmq.server import Node
+from waiting import until
+
+SEEDS = int(os.environ.get("ARROWMQ_SEEDS", "1"))
+ROUNDS = 4000 if os.environ.get("ARROWMQ_SOAK") else 60
+
+
+async def raw(client: Stub, name: str, data: bytes, metadata: Any = None, *, stream: bool = False) -> Any:
+    """Bytes in, bytes out; the status if gRPC itself says no."""
+    path = f"/{SERVICE}/{name}"
+    given = client.metadata if metadata is None else metadata
+    try:
+        if stream:
+            found = client.channel.unary_stream(path)(data, metadata=given, timeout=10)
+            return [each async for each in found]
+        return await client.channel.unary_unary(path)(data, metadata=given, timeout=10)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+
+
+async def works(client: Stub) -> bool:
+    return bool(v2.OK == (await client.send(message("normal"))).status.code)
+
+
+async def test_what_is_no_protobuf(client: Stub) -> None:
+    for name in ("SendMessage", "AckMessage", "QueryRoute"):
+        assert grpc.StatusCode.INTERNAL == await raw(client, name, b"\xff\xff\xff\xff")
+    assert await works(client)
+
+
+async def test_giant_metadata(clients: Clients) -> None:
+    greedy, modest = clients.new(), clients.new()
+    code = await raw(greedy, "Heartbeat", b"", [*greedy.metadata, ("x-giant", "v" * 200_000)])
+    assert isinstance(code, grpc.StatusCode)
+    assert grpc.StatusCode.OK != code
+    assert await works(modest)
+
+
+async def test_streams_that_are_opened_and_left(node: Node, clients: Clients) -> None:
+    forgetful, other = clients.new(), clients.new()
+    method = forgetful.channel.stream_stream(f"/{SERVICE}/Telemetry")
+    opened = [method(metadata=forgetful.metadata) for _ in range(200)]
+    assert await works(other)
+    for call in opened:
+        call.cancel()
+    assert node.proxy is not None
+    connections = node.proxy.server.connections
+    await until(lambda: sum(each.core.open_streams for each in connections) == 0, 20)
+
+
+async def test_a_client_that_never_reads_holds_little_and_disturbs_nobody(node: Node, clients: Clients) -> None:
+    """Its windows stay shut, whatever it asks for."""
+    assert node.proxy is not None
+    other = clients.new()
+    await other.consumes("group", "normal")
+    for _ in range(8):
+        await other.send(message("normal", bytes(500_000)))
+    _, writer = await asyncio.open_connection("127.0.0.1", node.proxy.port)
+    peer = h2.connection.H2Connection()
+    peer.local_settings[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = 0
+    peer.initiate_connection()
+    headers = [(":method", "POST"), (":scheme", "http"), (":path", f"/{SERVICE}/ReceiveMessage"), (":authority", "x")]
+    headers += [("content-type", "application/grpc"), *other.metadata]
+    body = other.receive_request("group", "normal").SerializeToString()
+    for _ in range(20):
+        stream = peer.get_next_available_stream_id()
+        peer.send_headers(stream, headers)
+        peer.send_data(stream, b"\x00" + len(body).to_bytes(4, "big") + body, end_stream=True)
+    writer.write(peer.data_to_send())
+    await writer.drain()
+    shut = [each for each in node.proxy.server.connections if each.peer == writer.get_extra_info("sockname")]
+    await until(lambda: shut[0].core.unsent_total > 0, 20)
+    assert shut[0].core.unsent_total < 8 << 20
+    assert await works(other)
+    writer.close()
+    await until(lambda: shut[0].closed, 20)
+
+
+def filled(chance: random.Random, made: Any, depth: int = 0) -> Any:
+    """A message with whatever its fields can hold."""
+    for field in made.DESCRIPTOR.fields:
+        if chance.random() < 0.4 or depth > 3:
+            continue
+        for _ in range(chance.randrange(1, 4) if field.is_repeated else 1):
+            _fill(chance, made, field, depth)
+    return made
+
+
+def _fill(chance: random.Random, made: Any, field: Any, depth: int) -> None:
+    texts = ["", " ", "normal", "fifo", "group", "broker-a", "x" * 200, "\x00", "ü%|", "0 1 2 3 0 broker-a 0 0 0"]
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        getattr(made, field.name)[chance.choice(texts)] = chance.choice(texts)
+    elif field.message_type is not None:
+        target = getattr(made, field.name)
+        inner = target.add() if field.is_repeated else target
+        inner.SetInParent()
+        filled(chance, inner, depth + 1)
+    else:
+        number = chance.choice([0, 1, 2, -1, 7, 2**31 - 1, -(2**31)])
+        value: Any = {
+            9: chance.choice(texts),
+            12: chance.randbytes(chance.randrange(50)),
+            8: chance.random() < 0.5,
+            2: 1.5,
+        }.get(field.type, abs(number) % 8 if field.type == 14 else number)
+        with contextlib.suppress(ValueError, TypeError):
+            getattr(made, field.name).append(value) if field.is_repeated else setattr(made, field.name, value)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_any_request_gets_an_answer(client: Stub, caplog: pytest.LogCaptureFixture, seed: int) -> None:
+    """No traceback in the log, no call without an end, whatever a request holds or how it is torn."""
+    chance = random.Random(seed)
+    await client.consumes("group", "normal")
+    caplog.set_level(logging.WARNING)
+    for method in calls.DESCRIPTOR.services_by_name["MessagingService"].methods:
+        if method.name == "Telemetry":
+            continue
+        kind = getattr(calls, method.input_type.name)
+        is_stream = method.name in ("ReceiveMessage", "PullMessage")
+        for _ in range(ROUNDS):
+            data = filled(chance, kind()).SerializeToString()
+            if data and chance.random() < 0.3:
+                torn = bytearray(data)
+                torn[chance.randrange(len(torn))] = chance.randrange(256)
+                data = bytes(torn[: chance.randrange(len(torn)) + 1])
+            answer = await raw(client, method.name, data, stream=is_stream)
+            allowed = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNIMPLEMENTED)
+            assert not isinstance(answer, grpc.StatusCode) or answer in allowed, (method.name, data, answer)
+    for _ in range(ROUNDS):
+        settings = filled(chance, v2.Settings())
+        stream = await client.telemetry(settings)
+        code = None
+        try:
+            await stream.next(10)
+        except grpc.aio.AioRpcError as ended:
+            code = ended.code()
+        assert code in (None, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL)
+        stream.call.cancel()
+    assert [] == [record.getMessage() for record in caplog.records if record.exc_info]
+    assert await works(client)
