@@ -92,6 +92,9 @@ bench-growth: setup  ## how the cost of a message grows with topics, connections
 bench-pauses: setup  ## how long the broker's loop is held up by flushes, new files and reads from the disk
 	$(BIN)/python -m benchmarks.pauses
 
+bench-proxy: setup  ## gRPC clients: our proxy beside Apache's local one, by ghz
+	$(BIN)/python -m benchmarks.proxy
+
 bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka
 	@tools/java
 	$(BIN)/python -m benchmarks.spark

@@ -97,7 +97,7 @@ class _Reflecting:
         elif kind == "file_by_filename":
             self._file(answer, lambda: POOL.FindFileByName(request.file_by_filename))
         elif kind == "file_containing_symbol":
-            self._file(answer, lambda: POOL.FindFileContainingSymbol(request.file_containing_symbol))
+            self._file(answer, lambda: _file_of(request.file_containing_symbol))
         else:
             answer.error_response.error_code = int(GrpcCode.UNIMPLEMENTED)
             answer.error_response.error_message = "there are no extensions here"
@@ -119,6 +119,14 @@ class _Reflecting:
 
     def cancelled(self) -> None:
         pass
+
+
+def _file_of(symbol: str) -> FileDescriptor:
+    """Raises KeyError. Of methods and fields the pool does not know the file by themselves."""
+    try:
+        return POOL.FindFileContainingSymbol(symbol)
+    except KeyError:
+        return POOL.FindFileContainingSymbol(symbol.rpartition(".")[0])
 
 
 def _with_dependencies(file: FileDescriptor, seen: set[str]) -> list[FileDescriptor]:
