@@ -22,6 +22,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from arrowmq.auth.settings import KEYS as AUTH_KEYS
+from arrowmq.auth.settings import NAMESRV_KEYS, read_namesrv_settings
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.address import format_address, is_loopback
@@ -29,6 +31,7 @@ from arrowmq.remoting.tls import ClientTls, ServerTls, client_tls, server_tls
 from arrowmq.remoting.tls_reload import TlsReload
 
 if TYPE_CHECKING:
+    from arrowmq.auth.guard import Guard
     from arrowmq.broker import Broker, BrokerConfig
     from arrowmq.controller.config import ControllerConfig
     from arrowmq.controller.controller import Controller
@@ -126,11 +129,11 @@ class Surroundings:
     outgoing_tls: ClientTls | None = None
 
 
-def namesrv_part(config: NamesrvConfig, of: Surroundings) -> Part:
+def namesrv_part(config: NamesrvConfig, of: Surroundings, guard: Guard | None = None) -> Part:
     def part(node: Node) -> Component:
         from arrowmq.namesrv.name_server import NameServer
 
-        node.namesrv = NameServer(config, of.clock, tls=of.tls, outgoing_tls=of.outgoing_tls)
+        node.namesrv = NameServer(config, of.clock, tls=of.tls, outgoing_tls=of.outgoing_tls, guard=guard)
         return node.namesrv
 
     return part
@@ -144,6 +147,17 @@ def controller_part(config: ControllerConfig, directory: Path, of: Surroundings)
         return node.controller
 
     return part
+
+
+def namesrv_guard(properties: Mapping[str, str], config: NamesrvConfig, of: Surroundings) -> Guard | None:
+    """None where the NameServer answers everybody, as Apache's does. Its users lie beside its own file."""
+    settings = read_namesrv_settings(properties)
+    if settings is None:
+        return None
+    from arrowmq.auth.guard import Guard
+
+    cluster = properties.get("brokerClusterName", "DefaultCluster")
+    return Guard(settings, "NameServer", cluster, Path(config.kv_config_path).parent, of.clock, of.disk)
 
 
 def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Part:
@@ -305,6 +319,7 @@ def build_node(
 
         proxy, _ = ProxyConfig.from_properties({**properties, "grpcServerPort": str(proxy_port), "proxyMode": "LOCAL"})
         known |= KEYS & properties.keys()
+    known |= {*AUTH_KEYS, *NAMESRV_KEYS} if namesrv is not None else set()
     without_effect = sorted(key for key in properties.keys() - known if not key.startswith("tls."))
     if without_effect:
         log.info("settings without effect here: %s", ", ".join(without_effect))
@@ -313,7 +328,8 @@ def build_node(
     if broker is not None or namesrv is not None or controller is not None:
         parts.append(tls_part(properties, surroundings))
     if namesrv is not None:
-        parts.append(namesrv_part(namesrv, surroundings))
+        guard = namesrv_guard(properties, namesrv, surroundings)
+        parts.append(namesrv_part(namesrv, surroundings, guard))
     if controller is not None:
         parts.append(controller_part(controller, Path(controller.controller_store_path), surroundings))
     if broker is not None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from rules import acl
 
+from arrowmq.auth.users import User
 from arrowmq.metrics.label_values import labels_of, version_name
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.server import Node, build_node
@@ -172,3 +176,28 @@ async def test_a_taken_port_gives_way_to_the_next(node: Node, tmp_path: Path) ->
 def test_a_release_is_named_as_rocketmq_labels_it(ordinal: int, name: str) -> None:
     """Ordinals recorded from real clients."""
     assert name == version_name(ordinal)
+
+
+async def test_a_page_that_asks_who_reads_it_is_for_users_with_a_right_to_look(tmp_path: Path) -> None:
+    first = json.dumps({"username": "root", "password": "the-secret-of-root"})
+    settings = {**SETTINGS, "metricsAuthenticationEnabled": "true", "initAuthenticationUser": first}
+    node = build_node(tmp_path, settings, namesrv_port=0, broker_port=0)
+    await node.start()
+    assert node.broker is not None
+    node.broker.guard.book.change_now(
+        lambda accounts: accounts.with_new_user(User("ann", "a")).with_new_user(User("bob", "b"))
+        .with_acl(acl(("Cluster:DefaultCluster", "Get", "Allow"), user="bob"))
+    )  # fmt: skip
+
+    async def status(given: str | None) -> bytes:
+        line = "" if given is None else f"Authorization: Basic {base64.b64encode(given.encode()).decode()}\r\n"
+        head, body = await get(node, f"GET /metrics HTTP/1.1\r\n{line}\r\n".encode())
+        assert ("rocketmq_" in body) == (b" 200 " in head)
+        return head.split()[1]
+
+    assert [b"200", b"200"] == [await status("root:the-secret-of-root"), await status("bob:b")]
+    for wrong in (None, "", "root", "root:", "root:wrong", "ann:a", "nobody:x", ":"):
+        assert b"401" == await status(wrong), wrong
+    head, _ = await get(node, b"GET /metrics HTTP/1.1\r\nAuthorization: Basic \xff\r\n\r\n")
+    assert b"401" in head
+    await node.stop()

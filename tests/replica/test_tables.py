@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from pairs import Cluster, caught_up, store_of
+from rules import acl
 from test_pair import send
 
+from arrowmq.auth.users import User
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.server import Node
 from arrowmq.wire.codes import RequestCode
@@ -100,3 +103,26 @@ async def test_an_offset_committed_to_the_slave_comes_home(tmp_path: Path) -> No
         ours = master.broker
         await until(lambda: ours.offsets.get("readers", "orders", 0) == 2, 20)
         assert theirs.offsets.get("readers", "orders", 0) == 2
+
+
+async def test_users_and_rights_are_the_masters_within_seconds(tmp_path: Path) -> None:
+    """Also while every request, those between the brokers too, has to be signed."""
+    auth = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "the-secret"}),
+    }
+    async with Cluster(tmp_path) as cluster:
+        master, slave = await cluster.master(auth), await cluster.slave(settings=auth)
+        assert master.broker is not None
+        assert slave.broker is not None
+        ours, theirs = master.broker.guard.book, slave.broker.guard.book
+        await ours.change(
+            lambda accounts: accounts.with_new_user(User("ann", "a")).with_acl(
+                acl(("Topic:orders", "Sub", "Allow"), user="ann")
+            )
+        )
+        await until(lambda: theirs.accounts == ours.accounts, 10)
+        assert "ann" in theirs.accounts.acls
+        await ours.change(lambda accounts: accounts.without_user("ann"))
+        await until(lambda: theirs.user("ann") is None, 10)

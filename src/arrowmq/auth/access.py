@@ -175,6 +175,11 @@ class Access:
         acl = self.book.accounts.acls.get(user)
         return None if acl is None else acl.best_match(need.resource, need.actions, source)
 
+    def has_right(self, user: str, need: Need, source: str) -> bool:
+        """By the policies alone, whether or not requests are checked."""
+        match = self.decide(user, need, source)
+        return match is not None and match.entry.decision is Decision.ALLOW
+
     def may(self, user: User | None, need: Need, source: str) -> bool:
         try:
             self.require(user, need, source)

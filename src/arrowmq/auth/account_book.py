@@ -38,8 +38,15 @@ class AccountBook:
         self._disk = disk or Disk()
         self._changing: asyncio.Lock | None = None
         self.accounts = Accounts()
+        self._since = os.urandom(4).hex()
+        self._changes = 0
         #: Called whenever users or policies are other ones
         self.on_change: list[Callable[[], object]] = []
+
+    @property
+    def revision(self) -> str:
+        """Another text for other users or policies, also after a restart."""
+        return f"{self._since}.{self._changes}"
 
     def user(self, name: str) -> User | None:
         return self.accounts.users.get(name)
@@ -81,6 +88,7 @@ class AccountBook:
 
     def use(self, accounts: Accounts) -> None:
         self.accounts = accounts
+        self._changes += 1
         for listener in self.on_change:
             listener()
 

@@ -13,6 +13,8 @@ Of our own:
     trustedProxies     networks whose PROXY header tells the client's address to rules about sources; `*` (the default,
                        and what Apache does) believes anybody
     aclFile            where plain_acl.yml lies
+    namesrvAuthenticationEnabled, namesrvAuthorizationEnabled     a NameServer checks, too; its users are its own
+    metricsAuthenticationEnabled                                  the metrics page asks for a name and a password
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
         f"{_PACKAGE}.authorization.strategy.StatefulAuthorizationStrategy",
     ),
 }
+
+NAMESRV_KEYS = ("namesrvAuthenticationEnabled", "namesrvAuthorizationEnabled")
 
 KEYS = frozenset(
     {
@@ -116,6 +120,15 @@ def read_settings(properties: Mapping[str, str]) -> AuthSettings:
         properties.get("aclFile", "").strip(),
         _proxies(properties.get("trustedProxies", "*")),
     )
+
+
+def read_namesrv_settings(properties: Mapping[str, str]) -> AuthSettings | None:
+    """Of a NameServer, which checks nothing unless `namesrvAuthenticationEnabled` says so; then it checks rights as
+    well, unless `namesrvAuthorizationEnabled` is false. Raises `ConfigError`."""
+    if not _flag(properties, NAMESRV_KEYS[0]):
+        return None
+    rights = properties.get(NAMESRV_KEYS[1], "true")
+    return read_settings({**properties, "authenticationEnabled": "true", "authorizationEnabled": rights})
 
 
 _SWITCHES = ("authentication", "authorization")

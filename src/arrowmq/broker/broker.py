@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Protocol
 
 from arrowmq import refusals
+from arrowmq.auth.guard import Guard
+from arrowmq.auth.settings import read_settings
 from arrowmq.broker import names
-from arrowmq.broker.access.guard import Guard
 from arrowmq.broker.access.native_check import check_natively
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.background import Background
@@ -120,7 +121,14 @@ class Broker:
         self.permit = Permit(self.hooks, self.path, self.store.listeners_of_every)
         self.on_config_change.append(self.permit.changed)
         self.runtime_reports.append(self.permit.report)
-        self.guard = Guard(config, self.root / "config", clock, disk)
+        self.guard = Guard(
+            read_settings(config.properties()),
+            config.broker_name,
+            config.broker_cluster_name,
+            self.root / "config",
+            clock,
+            disk,
+        )
         self.guard.watch(self.hooks)
         check_natively(self.guard, self.permit)
         self.guard.access.on_change.append(self.longpoll.wake_all)  # who may no longer read must not wait on

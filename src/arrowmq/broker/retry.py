@@ -13,9 +13,9 @@ import random
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
+from arrowmq.auth.guard import Guard
 from arrowmq.auth.resources import Action
 from arrowmq.broker import names
-from arrowmq.broker.access.guard import Guard
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.apache_remarks import with_faq
 from arrowmq.broker.groups.queue_locks import QueueLocks

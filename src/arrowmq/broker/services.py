@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from arrowmq.broker.access.admin import UserAdmin
+from arrowmq.auth.admin import UserAdmin
 from arrowmq.broker.clients.admin import ClientAdmin
 from arrowmq.broker.clients.heartbeat import HeartbeatService
 from arrowmq.broker.delayed.delay_levels import DelayLevels

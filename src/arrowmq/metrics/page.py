@@ -6,10 +6,14 @@ prometheus_client is imported at the first scrape, not at the broker's start.
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 import logging
 from typing import TYPE_CHECKING
 
+from arrowmq.auth.errors import Denied
+from arrowmq.auth.needs import Need
+from arrowmq.auth.resources import Action, cluster_resource
 from arrowmq.metrics.loop_watch import LoopWatch
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ log = logging.getLogger(__name__)
 MAX_REQUEST_BYTES = 16 * 1024
 READ_TIMEOUT_S = 10.0
 PORTS_TRIED = 32
+ASK = 'WWW-Authenticate: Basic realm="metrics"\r\n'
 
 
 class MetricsPage:
@@ -68,20 +73,37 @@ class MetricsPage:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(self._answer(head))
+            source = str((writer.get_extra_info("peername") or ("",))[0])
+            writer.write(self._answer(head, source))
             await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # not a request, or nobody there any more: the connection ends either way
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    def _may_read(self, head: bytes, source: str) -> bool:
+        """Whether the request names a user of the broker who may look at the cluster (HTTP's basic authentication)."""
+        guard = self.broker.guard
+        name, password = _credentials(head)
+        need = Need(cluster_resource(guard.access.cluster), (Action.GET,))
+        try:
+            user = guard.access.authenticate_password(name, password)
+            if not user.is_super and not guard.access.has_right(user.name, need, source):
+                raise Denied("no right to look at the cluster", who=name)
+        except Denied as no:
+            guard.audit.denied(0, no.who, source, "metrics page", no.text)
+            return False
+        return True
+
+    def _answer(self, head: bytes, source: str) -> bytes:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method != b"GET":
             return _response("405 Method Not Allowed", b"only GET is served here\n")
         if path not in (b"/metrics", b"/"):
             return _response("404 Not Found", b"the metrics are at /metrics\n")
+        if self.broker.config.metrics_authentication_enabled and not self._may_read(head, source):
+            return _response("401 Unauthorized", b"name and password of a user with Get on the cluster\n", more=ASK)
         try:
             text = self.text()
         except Exception as failure:  # one value that cannot be read must not look like a broker that is down
@@ -90,6 +112,21 @@ class MetricsPage:
         return _response("200 OK", text, "text/plain; version=0.0.4; charset=utf-8")
 
 
-def _response(status: str, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+def _credentials(head: bytes) -> tuple[str, str]:
+    """Name and password of a request; empty where it has none."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        kind, _, encoded = value.strip().partition(b" ")
+        if name.strip().lower() == b"authorization" and kind.lower() == b"basic":
+            try:
+                user, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+            except ValueError:
+                return "", ""
+            return user, password
+    return "", ""
+
+
+def _response(status: str, body: bytes, kind: str = "text/plain; charset=utf-8", more: str = "") -> bytes:
+    length = len(body)
+    head = f"HTTP/1.1 {status}\r\n{more}Content-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     return head.encode() + body

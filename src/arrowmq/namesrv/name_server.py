@@ -6,6 +6,8 @@ import logging
 from pathlib import Path
 
 from arrowmq import refusals
+from arrowmq.auth.admin import UserAdmin
+from arrowmq.auth.guard import Guard
 from arrowmq.clock import Clock, SystemClock, Timer
 from arrowmq.namesrv.config import NamesrvConfig
 from arrowmq.namesrv.kvconfig import KvConfig
@@ -31,21 +33,26 @@ class NameServer:
         *,
         tls: ServerTls | None = None,
         outgoing_tls: OutgoingTls | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.config = config
         self._clock = clock or SystemClock()
         self.tables = RouteTables(config, self._clock)
         self.kv_config = KvConfig(Path(config.kv_config_path))
-        self._remoting = RemotingClient(self._clock, outgoing_tls)
+        self.guard = guard
+        self._remoting = RemotingClient(self._clock, outgoing_tls, sign=None if guard is None else guard.sign)
         self.retry_routes = RetryRoutes()
         self._broker_requests = BrokerRequests(config, self.tables, self.kv_config, self.retry_routes, self._remoting)
         self.handlers = HandlerTable(
             self._broker_requests,
             RouteRequests(config, self.tables, self.kv_config, self.retry_routes, self._clock),
             ToolRequests(config, self.tables, self.kv_config),
+            *(() if guard is None else (UserAdmin(guard),)),
             server="this NameServer",
             otherwise=refusals.OF_NO_NAME_SERVER,
         )
+        if guard is not None:
+            guard.watch(self.handlers.hooks)
         self._server = RemotingServer(
             self.handlers,
             idle_timeout_s=config.server_channel_max_idle_time_seconds,
@@ -62,6 +69,8 @@ class NameServer:
     async def start(self) -> int:
         """Load the key-value configuration, listen, scan. Returns the port."""
         self.kv_config.load()
+        if self.guard is not None:
+            self.guard.load()
         port = await self._server.start(self.config.bind_address, self.config.listen_port)
         self._schedule_scan()
         return port

@@ -1,4 +1,4 @@
-"""A slave's tables: topics, groups, offsets, delays, request modes and timers, as its master has them.
+"""A slave's tables: topics, groups, offsets, delays, request modes, timers and users, as its master has them.
 
 Between two ArrowMQ brokers the slave asks for the versions of all tables every second (a field of the answer to
 EXCHANGE_BROKER_HA_INFO, which Apache's brokers ignore), and only for the tables that changed. A master that does not
@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from arrowmq.auth.accounts import make_accounts
+from arrowmq.auth.errors import AccountError
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.wire import fastjson
-from arrowmq.wire.bodies import DataVersion, MessageRequestModeTable, SubscriptionGroupConfig, TopicConfig
+from arrowmq.wire.bodies import (
+    AclInfo,
+    DataVersion,
+    MessageRequestModeTable,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    UserInfo,
+)
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import Command
@@ -50,6 +59,7 @@ def versions_of(broker: Broker) -> str:
         "delays": str(sum(level.offset for level in services.delay_levels.levels)),
         "modes": str(services.assignment.revision),
         "timer": str(services.timer.read_ms if services.timer.is_used else 0),
+        "accounts": broker.guard.book.revision,
     }
     return ",".join(f"{name}={text}" for name, text in texts.items())
 
@@ -73,6 +83,7 @@ class TableCopy:
             "delays": self._delays,
             "modes": self._modes,
             "timer": self._timer,
+            "accounts": self._accounts,
         }
         broker.background.every("copy the master's tables", ROUND_S, self.round)
 
@@ -187,6 +198,26 @@ class TableCopy:
     async def _modes(self, address: str) -> None:
         table = await self._table(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         self._broker.services.assignment.take(fastjson.as_type(table, MessageRequestModeTable))
+
+    async def _accounts(self, address: str) -> None:
+        """Users and rights, for a slave that checks them. A master that knows no users leaves ours alone."""
+        if not self._broker.guard.is_on:
+            return
+        bodies = [
+            (await self._ask(address, code)).body or b"[]"
+            for code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL)
+        ]
+        users, acls = fastjson.loads(bodies[0], list[UserInfo]), fastjson.loads(bodies[1], list[AclInfo])
+        if not users:
+            return
+        try:
+            accounts = make_accounts(users, acls)
+        except AccountError as fault:
+            raise Unanswered(
+                f"its users cannot be taken over: {fault}; it tells passwords to super users only, "
+                "so innerClientAuthenticationCredentials must be those of one"
+            ) from None
+        await self._broker.guard.book.change(lambda own: own if own == accounts else accounts)
 
     async def _timer(self, address: str) -> None:
         answer = await self._broker.remoting.invoke(

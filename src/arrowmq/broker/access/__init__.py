@@ -1,6 +1,4 @@
-"""Users and rights at a broker: the hook that sees every request, and the requests that administer users and policies.
+"""What keeps signed requests on a broker's fast path: the native form of the guard's check, and what it is told.
 
-In: the broker's settings, its file of accounts, the calls of its clients.
-Out: refusals (`Refused` with NO_PERMISSION) before a handler runs; signatures on the broker's own requests.
-What is allowed is decided in `arrowmq.auth`; here it is put before the handlers of a broker.
+In: the guard of a broker (`arrowmq.auth.guard`) and its permit. Out: a native check of requests, or none.
 """

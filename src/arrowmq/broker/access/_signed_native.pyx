@@ -2,7 +2,7 @@
 """The guard's check of a request in native form: its signature, and the rights of its user as they are remembered.
 
 It passes what is certainly good and hands everything else over: unsigned, wrongly signed, unusually signed and refused
-requests are the guard's (`guard.py`), which says why. One HMAC is made for a request; users and decisions are asked for
+requests are the guard's (`auth/guard.py`), which says why. One HMAC is made for a request; users and decisions are asked for
 once, by the same code that the guard uses, and forgotten when users or rights change.
 
 The guard is the pure-Python reference; differential tests show that both let the same requests pass.

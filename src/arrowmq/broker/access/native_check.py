@@ -19,7 +19,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.in_place.fields import END, PULL, SEND, NativeFields
 
 if TYPE_CHECKING:
-    from arrowmq.broker.access.guard import Guard
+    from arrowmq.auth.guard import Guard
     from arrowmq.broker.fastpath.permit import Permit
 
 MODULE = "arrowmq.broker.access._signed_native"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from arrowmq.auth.guard import Guard
 from arrowmq.auth.resources import Action
-from arrowmq.broker.access.guard import Guard
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.store import MessageStore

@@ -171,6 +171,7 @@ class BrokerConfig:
     metrics_label: str = ""  # further labels of every metric, name:value,name:value
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: int = 5557
+    metrics_authentication_enabled: bool = False  # its readers name a user who has Get on the cluster
 
     # Users and rights (`arrowmq.auth.settings` checks them); Apache's own provider names are accepted
     authentication_enabled: bool = False

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from arrowmq.auth.guard import Guard
 from arrowmq.auth.resources import Action
-from arrowmq.broker.access.guard import Guard
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.delayed.delivery import STORED, make_known
 from arrowmq.broker.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SLAVE

@@ -12,10 +12,10 @@ from typing import ParamSpec, TypeVar
 from arrowmq.auth.account_book import Change
 from arrowmq.auth.accounts import user_info
 from arrowmq.auth.errors import AccountError
+from arrowmq.auth.guard import Guard
 from arrowmq.auth.policies import PolicyType, parse_acl, parse_policy_type
 from arrowmq.auth.resources import Resource, parse_resource
 from arrowmq.auth.users import User, UserType, name_of, new_user, user_status, user_type
-from arrowmq.broker.access.guard import Guard
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import AclInfo, UserInfo

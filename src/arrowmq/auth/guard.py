@@ -1,6 +1,6 @@
-"""The guard of a broker: its users, and the request hooks that let them in.
+"""The guard of a server: its users, and the request hooks that let them in.
 
-With `authenticationEnabled` every request of every port is checked before its handler sees it, one-way requests too. A
+Where it is on, every request of every port is checked before its handler sees it, one-way requests too. A
 request from inside the process (`DirectCall`) comes with its user in `call.user`, or is nobody's and refused.
 
 A few requests tell only when they are under way whose message they touch; their handlers ask `guard.require_topic`.
@@ -20,10 +20,9 @@ from arrowmq.auth.errors import AccountError, Denied
 from arrowmq.auth.needs import CHANGES, Need, needs_of
 from arrowmq.auth.plain_acl import read_plain_acl, taken_over
 from arrowmq.auth.resources import Action, group_resource, is_retry_topic, topic_resource
-from arrowmq.auth.settings import AuthSettings, read_settings
+from arrowmq.auth.settings import AuthSettings
 from arrowmq.auth.signature import ACCESS_KEY, sign
 from arrowmq.auth.users import User, UserType
-from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.clock import Clock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.channel import Channel
@@ -44,17 +43,21 @@ _TELL_THEMSELVES = frozenset(range(RequestCode.AUTH_CREATE_USER, RequestCode.AUT
 
 
 class Guard:
-    def __init__(self, config: BrokerConfig, folder: Path, clock: Clock, disk: Disk | None = None) -> None:
-        self.settings: AuthSettings = read_settings(config.properties())
+    """`name` is the server's in audit lines, `folder` where its users are kept."""
+
+    def __init__(
+        self, settings: AuthSettings, name: str, cluster: str, folder: Path, clock: Clock, disk: Disk | None = None
+    ) -> None:
+        self.settings = settings
         self.book = AccountBook(folder, disk)
-        self.audit = Audit(config.broker_name, clock)
-        self.access = Access(self.settings, self.book, config.broker_cluster_name, self.audit)
+        self.audit = Audit(name, clock)
+        self.access = Access(settings, self.book, cluster, self.audit)
 
     @property
     def is_on(self) -> bool:
         return self.settings.is_on
 
-    # Before a broker serves
+    # Before a server serves
 
     def load(self) -> None:
         """Reads the users, and adds those that the settings name and that are not there. Raises `ConfigError`."""
@@ -138,10 +141,10 @@ class Guard:
         trusted = self.settings.trusted_proxies
         return str(told) if trusted is None or any(proxy.includes(address) for proxy in trusted) else address
 
-    # The broker's own requests
+    # The server's own requests
 
     def sign(self, request: Command) -> None:
-        """Signs what this broker asks others."""
+        """Signs what this server asks others."""
         inner = self.settings.inner_credentials
         if inner is not None and ACCESS_KEY not in request.ext:
             sign(request.ext, request.body, inner.access_key, inner.secret_key.encode(), inner.security_token)
