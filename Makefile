@@ -55,6 +55,8 @@ sim: setup  ## a simulated cluster on virtual time: 2,000 seeds with kills, powe
 fuzz: setup  ## bytes from peers and disks, five minutes a target, coverage-guided (OPTIONS="frames --minutes 60": a part)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3"
 	$(BIN)/python -u tests/fuzz $(OPTIONS)
+failover-soak: setup  ## a hundred seeded fail-overs under load, audited (OPTIONS="--on apache --failovers 20")
+	$(BIN)/python -u tests/interop/failover_soak.py $(OPTIONS)
 
 pop-soak: setup  ## pop against its model: 400,000 random steps from seeds of this day (20 minutes)
 	POP_SOAK_SEEDS=100 POP_SOAK_STEPS=2000 POP_SOAK_FIRST_SEED=$$(date +%Y%m%d)00 $(PYTEST) tests/broker/pop/test_pop_model.py -n 2

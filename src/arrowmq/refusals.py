@@ -76,11 +76,14 @@ BROKER_SETTINGS: tuple[Refusal, ...] = (
         other_than("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
         "there is no such role: take ASYNC_MASTER",
     ),
-    Refusal("allAckInSyncStateSet", TRUE, "this broker has no replicas to wait for: set it to false"),
     Refusal("duplicationEnable", TRUE, "this broker's log is written by itself alone: set it to false"),
     Refusal("enableDLegerCommitLog", TRUE, "this broker has no DLedger replication: set it to false"),
     # Controller
-    Refusal("enableControllerMode", TRUE, "there is no controller to obey, and masters stay: set it to false"),
+    Refusal(
+        "fetchControllerAddrByDnsLookup",
+        TRUE,
+        "this broker does not look up its controllers: name each of them in controllerAddr, and set it to false",
+    ),
     # Pop
     Refusal("defaultMessageRequestMode", other_than("PULL", "POP"), "there is no such mode: take PULL or POP"),
     Refusal("popConsumerKVServiceEnable", TRUE, _NO_ROCKSDB),
@@ -247,7 +250,7 @@ BROKER_REQUESTS: tuple[tuple[Iterable[int], str], ...] = (
     ((RequestCode.POP_ROLLBACK,), "its check points are in the revive topic already, it has no others to write back"),
     (_LITE, "it has no lite topics"),
     (_CONTROLLER, "a controller answers it, and none is here"),
-    (_REPLICAS_OF_A_CONTROLLER, "it obeys no controller"),
+    (_REPLICAS_OF_A_CONTROLLER, "it obeys no controller (enableControllerMode is false)"),
     (_COLD_DATA, "it does not hold back who reads old messages"),
     ((RequestCode.SET_COMMITLOG_READ_MODE,), "it leaves reading ahead to the operating system"),
     ((RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,), "it has no static topics, create an ordinary one (updateTopic)"),

@@ -164,13 +164,15 @@ def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Par
     def part(node: Node) -> Component:
         from arrowmq.broker import Broker
         from arrowmq.broker.ports import BrokerPorts
+        from arrowmq.replica.controlled.replication import ControlledReplication
         from arrowmq.replica.replication import Replication
 
+        replication = ControlledReplication if config.enable_controller_mode else Replication
         config.namesrv_addr = config.namesrv_addr or node.namesrv_address
         if not config.namesrv_addr:
             raise ConfigError("the broker knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
         node.broker = Broker(
-            config, store_root, of.clock, of.disk, ports=BrokerPorts(of.clock, of.tls), extensions=[Replication]
+            config, store_root, of.clock, of.disk, ports=BrokerPorts(of.clock, of.tls), extensions=[replication]
         )
         node.broker.remoting.use_tls(of.outgoing_tls)
         warn_if_open("broker", config.bind_address, config.listen_port, node.broker.guard.is_on)
@@ -292,7 +294,7 @@ def build_node(
         namesrv, unknown = NamesrvConfig.from_properties(own)
         known |= own.keys() - set(unknown)
         if namesrv.enable_controller_in_namesrv and controller_port is None:
-            controller_port = _controller_port(properties)
+            controller_port = controller_port_of(properties)
     if controller_port is not None:
         from arrowmq.controller.config import ControllerConfig
 
@@ -340,7 +342,7 @@ def build_node(
     return Node([*parts, *more])
 
 
-def _controller_port(properties: Mapping[str, str]) -> int:
+def controller_port_of(properties: Mapping[str, str]) -> int:
     """Where the controller in a NameServer listens: where `controllerDLegerPeers` says, else at its usual port."""
     from arrowmq.controller.config import DEFAULT_PORT, ControllerConfig
 

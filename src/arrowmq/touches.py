@@ -66,9 +66,10 @@ class Steps(Generic[Step]):
         self._order: tuple[Step, ...] = ()
         self._touches: tuple[Touches, ...] = ()
 
-    def add(self, step: Step, touches: Touches = ANYTHING) -> None:
-        self._order += (step,)
-        self._touches += (touches,)
+    def add(self, step: Step, touches: Touches = ANYTHING, *, is_first: bool = False) -> None:
+        """Behind the others, or before them."""
+        self._order = (step, *self._order) if is_first else (*self._order, step)
+        self._touches = (touches, *self._touches) if is_first else (*self._touches, touches)
         self._changed()
 
     def remove(self, step: Step) -> None:

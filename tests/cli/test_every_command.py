@@ -38,6 +38,7 @@ ARGUMENTS = {
     "broker config show": ["broker-a"],
     "broker config set": ["broker-a", "a=b"],
     "completion": ["bash"],
+    "cluster switch": ["broker-a"],
     "user create": ["billing"],
     "user update": ["billing", "--disable"],
     "user delete": ["billing", "--yes"],
@@ -93,7 +94,7 @@ VERBS = {verb: found for verb, found in ALL.items() if verb not in LOCAL}
 def test_the_verbs_of_the_command_are_these() -> None:
     assert [
         "broker config set", "broker config show", "acl allow", "acl delete", "acl deny", "acl import", "acl list",
-        "acl test", "bench", "client list", "cluster show", "completion",
+        "acl test", "bench", "client list", "cluster show", "cluster switch", "completion",
         "dead-letters list", "dead-letters resend", "dead-letters show", "doctor", "group create", "group delete",
         "group list", "group show", "message explain", "message find", "message resend", "message send",
         "message show", "message tail", "offset reset", "offset show", "topic create", "topic delete", "topic list",

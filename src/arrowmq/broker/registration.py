@@ -59,6 +59,7 @@ class Registration:
         self.name_servers: list[NameServer] = []
         self._timer: Timer | None = None
         self._is_running = False
+        self._is_held = False
         self._whole_table: tuple[DataVersion, int, bytes] | None = None
         self.on_answer: list[Callable[[RegisterBrokerResult], object]] = []
         topics.on_change.append(self.topics_changed)
@@ -76,6 +77,15 @@ class Registration:
     @property
     def period_s(self) -> float:
         return min(max(self.config.register_name_server_period, SHORTEST_PERIOD_MS), LONGEST_PERIOD_MS) / 1000
+
+    def hold(self) -> None:
+        """Nobody hears of this broker before `release`: what it is, is not decided yet."""
+        self._is_held = True
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self.register_soon()
 
     async def start(self) -> None:
         """Registers with all NameServers; returns when each has answered or has failed to."""
@@ -142,7 +152,7 @@ class Registration:
 
     async def _register(self, name_server: NameServer) -> None:
         """Registers with one NameServer until there is nothing new left."""
-        while self._is_running and (name_server.needs_all or name_server.changed):
+        while self._is_running and not self._is_held and (name_server.needs_all or name_server.changed):
             # A NameServer that does not know this broker refuses to learn of it by a single topic.
             whole = name_server.needs_all or not name_server.is_registered
             names, name_server.changed = name_server.changed, set()

@@ -9,10 +9,13 @@ import click
 from arrowmq.cli.cluster_link import Failure, Link, NotReachable, connected
 from arrowmq.cli.examples import examples
 from arrowmq.cli.screen import Column
+from arrowmq.client.admin.controlled import ControlledSet
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.inspect.texts import second_text
 from arrowmq.wire.bodies import ClusterInfo
+
+SHOWN_SWITCHES = 5
 
 
 @click.group("cluster")
@@ -34,8 +37,9 @@ async def show(link: Link, cluster: str | None) -> None:
         {"cluster": place[0], "broker": place[1], "brokerId": place[2], "address": place[3], **found[place]}
         for place in places
     ]
+    sets = await each_of(sorted({place[1] for place in places}), lambda name: _controlled(link, name))
     if link.screen.as_json:
-        link.screen.json(rows)
+        link.screen.json([{**row, "controlled": controlled_fields(sets[row["broker"]])} for row in rows])
     elif not rows:
         link.screen.say("The NameServer runs, but no broker is registered at it.")
     else:
@@ -56,9 +60,117 @@ async def show(link: Link, cluster: str | None) -> None:
         for row in rows:
             if row["problem"]:
                 link.screen.say(f"{row['broker']} does not answer: {row['problem']}", "red")
+        for controlled in sets.values():
+            for line in controlled_lines(controlled):
+                link.screen.say(line)
     silent = [row["broker"] for row in rows if row["problem"]]
     if silent:
         raise NotReachable(f"{', '.join(silent)}: registered, but without an answer")
+
+
+@cluster_group.command(
+    "switch", epilog=examples("arrowmq cluster switch broker-a", "arrowmq cluster switch broker-a --to 3")
+)
+@click.argument("broker")
+@click.option("--to", "target", type=click.IntRange(1), metavar="ID", help="The id that the controller gave it.")
+@connected
+async def switch(link: Link, broker: str, target: int | None) -> None:
+    """Make another broker of a set under a controller the master, without a failed send.
+
+    The master keeps new sends waiting until the others have all that it took; then the switch is decided, and what
+    waited goes to the new master. Without --to, the in-sync broker with the lowest id takes over.
+    """
+    controlled = await link.admin.controlled_set(broker)
+    if controlled is None:
+        raise Failure(f"{broker} is under no controller (enableControllerMode): nobody else can become its master")
+    replicas = controlled.replicas
+    able = sorted(
+        replica.broker_id or 0
+        for replica in replicas.in_sync_replicas
+        if replica.alive and replica.broker_id != replicas.master_broker_id
+    )
+    if not able:
+        raise Failure(f"{broker}: nobody beside its master {replicas.master_broker_id} is alive and in sync")
+    if target is not None and target == replicas.master_broker_id:
+        raise Failure(f"{broker}: {target} is its master already")
+    if target is not None and target not in able:
+        raise Failure(f"{broker}: {target} is not alive and in sync; these are: {', '.join(map(str, able))}")
+    elected = await link.admin.switch_master(controlled, able[0] if target is None else target)
+    fields = {
+        "broker": broker,
+        "previousId": replicas.master_broker_id,
+        "masterId": elected.master_broker_id,
+        "address": elected.master_address,
+        "epoch": elected.master_epoch,
+    }
+    if link.screen.as_json:
+        link.screen.json(fields)
+    else:
+        link.screen.say(
+            f"{broker}: master {elected.master_broker_id} at {elected.master_address}, epoch {elected.master_epoch}"
+        )
+
+
+async def _controlled(link: Link, name: str) -> ControlledSet | str | None:
+    """What the controllers say of a set; in words why they do not."""
+    try:
+        return await link.admin.controlled_set(name)
+    except ArrowMQError as error:
+        return str(error)
+
+
+def controlled_fields(found: ControlledSet | str | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    if isinstance(found, str):
+        return {"problem": found}
+    replicas = found.replicas
+    return {
+        "problem": None,
+        "leader": found.leader_name,
+        "leaderAddress": found.leader_address,
+        "controllers": list(found.controllers),
+        "masterId": replicas.master_broker_id,
+        "epoch": replicas.master_epoch,
+        "syncStateSet": [replica.broker_id for replica in replicas.in_sync_replicas],
+        "syncStateSetEpoch": replicas.sync_state_set_epoch,
+        "outOfSync": [replica.broker_id for replica in replicas.not_in_sync_replicas],
+        "switches": [
+            {
+                "epoch": switch.epoch,
+                "at": switch.at_ms,
+                "from": switch.previous_id,
+                "to": switch.master_id,
+                "reason": switch.reason,
+                "tookMs": switch.took_ms,
+            }
+            for switch in replicas.switches or []
+        ],
+    }
+
+
+def controlled_lines(found: ControlledSet | str | None) -> list[str]:
+    """The same for people."""
+    if found is None:
+        return []
+    if isinstance(found, str):
+        return [f"its controllers: {found}"]
+    replicas = found.replicas
+    in_sync = ", ".join(str(replica.broker_id) for replica in replicas.in_sync_replicas) or "nobody"
+    outside = ", ".join(str(replica.broker_id) for replica in replicas.not_in_sync_replicas)
+    master = "no master" if replicas.master_broker_id is None else f"master {replicas.master_broker_id}"
+    lines = [
+        f"{found.name}: {master}, epoch {replicas.master_epoch}; in sync: {in_sync}"
+        + (f"; not in sync: {outside}" if outside else "")
+        + f"; controller {found.leader_name} leads at {found.leader_address}"
+    ]
+    for change in (replicas.switches or [])[-SHOWN_SWITCHES:]:
+        to = "nobody" if change.master_id is None else str(change.master_id)
+        lines.append(
+            f"  epoch {change.epoch}: {change.previous_id or 'nobody'} -> {to} at {second_text(change.at_ms)}, "
+            f"decided in {change.took_ms} ms: {change.reason}"
+        )
+    return lines
 
 
 def places_of(info: ClusterInfo, cluster: str | None = None) -> list[tuple[str, str, int, str]]:

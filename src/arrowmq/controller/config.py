@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import ssl
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from arrowmq import refusals
-from arrowmq.config import ConfigError, fill, properties_of
+from arrowmq.config import ConfigError, camel_case, fill, properties_of
 from arrowmq.remoting.address import AddressError, parse_address
 
 DEFAULT_PORT = 9878
@@ -140,3 +141,22 @@ def etcd_endpoints(text: str) -> list[str]:
     if len({url.partition("://")[0] for url in endpoints}) > 1:
         raise ConfigError(f"--etcd {text}: all members are reached by http, or all by https")
     return list(dict.fromkeys(endpoints))
+
+
+def etcd_tls(config: ControllerConfig, endpoints: Sequence[str]) -> ssl.SSLContext | None:
+    """For members reached by https: their certificates are always checked, and ours is shown where we have one."""
+    given = [key for key in ("etcd_ca_file", "etcd_cert_file", "etcd_key_file") if getattr(config, key)]
+    if not endpoints[0].startswith("https:"):
+        if given:
+            raise ConfigError(
+                f"{camel_case(given[0])}: certificates are for members of etcd that are named by https://"
+            )
+        return None
+    try:
+        context = ssl.create_default_context(cafile=config.etcd_ca_file or None)
+        if config.etcd_cert_file or config.etcd_key_file:
+            context.load_cert_chain(config.etcd_cert_file, config.etcd_key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(getattr(config, key) for key in given)
+        raise ConfigError(f"the certificates for etcd cannot be used ({files}): {error.strerror or error}") from error
+    return context

@@ -10,7 +10,7 @@ from arrowmq import refusals
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.controller.broker_sets import BrokerSet
-from arrowmq.controller.config import ControllerConfig, etcd_endpoints
+from arrowmq.controller.config import ControllerConfig, etcd_endpoints, etcd_tls
 from arrowmq.controller.decider import Decider
 from arrowmq.controller.failover import Failover, Probe, listens
 from arrowmq.controller.liveness import Liveness
@@ -51,7 +51,7 @@ class Controller:
         self._remoting = RemotingClient(self._clock, outgoing_tls)
         self._notices = RoleNotices(self._remoting)
         self.handlers = HandlerTable(
-            BrokerRequests(self.decider, self.liveness, self.failover),
+            BrokerRequests(self.decider, self.liveness, self.failover, self._notices),
             ToolRequests(config, self.storage, self.decider, self.liveness),
             server="this controller",
             otherwise=refusals.OF_NO_CONTROLLER,
@@ -141,6 +141,10 @@ class Controller:
 
 def _storage(config: ControllerConfig, directory: Path, own: Callable[[], ControllerPeer], clock: Clock) -> Storage:
     endpoints = etcd_endpoints(config.etcd_endpoints)
-    if endpoints:
-        raise ConfigError("etcd is not there yet")
-    return SqliteStorage(directory, own)
+    if not endpoints:
+        return SqliteStorage(directory, own)
+    from arrowmq.controller.etcd.client import EtcdClient
+    from arrowmq.controller.etcd.storage import EtcdStorage
+
+    client = EtcdClient(endpoints, clock, etcd_tls(config, endpoints), config.etcd_user, config.etcd_password)
+    return EtcdStorage(client, config.etcd_prefix, config.etcd_lease_ms, own, clock)

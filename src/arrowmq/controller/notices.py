@@ -22,6 +22,8 @@ from arrowmq.wire.headers import NotifyBrokerRoleChanged
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 3.0
+STEP_ASIDE_TIMEOUT_S = 1.5
+STEP_ASIDE = "stepAside"  # a field of ours: before a planned switch, the master lets the others draw level
 
 
 class RoleNotices:
@@ -40,6 +42,19 @@ class RoleNotices:
             task = asyncio.ensure_future(self._send(replica.address, broker_set))
             self._under_way[replica.address] = task
             task.add_done_callback(partial(self._done, replica.address))
+
+    async def step_aside(self, broker_set: BrokerSet) -> None:
+        """Have the master wait with new sends until all have what it took. Apache's brokers do not know this, and take
+        it for a notice without news."""
+        address = broker_set.master_address
+        if address is None:
+            return
+        header = {STEP_ASIDE: "true", "masterEpoch": str(broker_set.master_epoch)}
+        try:
+            command = Command.request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header)
+            await self._remoting.invoke(address, command, STEP_ASIDE_TIMEOUT_S)
+        except RemotingError as error:
+            log.info("master did not step aside broker=%s reason=%s", address, error)
 
     async def stop(self) -> None:
         for task in list(self._under_way.values()):

@@ -21,11 +21,12 @@ from arrowmq.controller.decisions import (
 from arrowmq.controller.election import Alive
 from arrowmq.controller.failover import Failover
 from arrowmq.controller.liveness import Liveness, Member
+from arrowmq.controller.notices import RoleNotices
 from arrowmq.controller.storage import Storage
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.store.disk import Disk
 from arrowmq.wire import fastjson
-from arrowmq.wire.bodies import BrokerReplicas, BrokerReplicasInfo, ReplicaIdentity, SyncStateSet
+from arrowmq.wire.bodies import BrokerReplicas, BrokerReplicasInfo, MasterSwitch, ReplicaIdentity, SyncStateSet
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import (
     AlterSyncStateSet,
@@ -49,7 +50,8 @@ NOBODY = -1  # the broker id of an election that names no broker
 class BrokerRequests:
     """What brokers ask."""
 
-    def __init__(self, decider: Decider, liveness: Liveness, failover: Failover) -> None:
+    def __init__(self, decider: Decider, liveness: Liveness, failover: Failover, notices: RoleNotices) -> None:
+        self._notices = notices
         self._decider = decider
         self._liveness = liveness
         self._failover = failover
@@ -101,11 +103,19 @@ class BrokerRequests:
         is_by_operator = request.designate_elect
         broker_id = None if request.broker_id == NOBODY else request.broker_id
         reason = f"asked for by {call.connection.peer_text}" if is_by_operator else f"asked for by broker {broker_id}"
+        known = self._decider.get(request.broker_name)
+        if is_by_operator and known is not None and self._can_switch(known, broker_id):
+            await self._notices.step_aside(known)
         return _answer(
             await self._failover.elect(
                 request.broker_name, broker_id, is_designated=request.designate_elect, reason=reason
             )
         )
+
+    def _can_switch(self, known: BrokerSet, broker_id: int | None) -> bool:
+        alive = self._alive(known)
+        is_other = broker_id != known.master_id and broker_id in known.sync_state_set and broker_id in alive
+        return self._decider.is_leading and known.master_id in alive and is_other
 
     @handles(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
     async def alter_sync_state_set(self, request: AlterSyncStateSet, call: Call) -> Answer:
@@ -192,6 +202,17 @@ class ToolRequests:
             master_broker_id=broker_set.master_id,
             master_epoch=broker_set.master_epoch,
             sync_state_set_epoch=broker_set.sync_state_set_epoch,
+            switches=[
+                MasterSwitch(
+                    at_ms=switch.at_ms,
+                    epoch=switch.epoch,
+                    master_id=switch.master_id,
+                    previous_id=switch.previous_id,
+                    reason=switch.reason,
+                    took_ms=switch.took_ms,
+                )
+                for switch in broker_set.switches
+            ],
         )
 
     @handles(RequestCode.CLEAN_BROKER_DATA)

@@ -79,6 +79,10 @@ class Refused(Exception):
         self.header = header
 
 
+class TakenOver(Exception):
+    """Raised by a request hook that answers the call by itself, later."""
+
+
 class _Later:
     __slots__ = ()
 
@@ -340,6 +344,9 @@ class HandlerTable:
             if self.hooks:
                 self.check(call)
             outcome = handler(call)
+        except TakenOver:
+            call.hold()
+            return
         except Exception as error:
             call.reply(answer_to_error(error, call))
             return

@@ -114,6 +114,7 @@ class Feed:
         except ProtocolError as fault:
             self.close(str(fault))
             return
+        self._header += self.session.replies()
         if self.session.is_begun and not was_begun:
             log.info("slave begins peer=%s offset=%d asked=%d", self.peer, self.session.next_offset, self.acknowledged)
         if self.lag == 0:
@@ -126,7 +127,8 @@ class Feed:
 
     def pump(self) -> None:
         """Send what there is, as far as the socket takes it and the others have their turn too."""
-        if self.is_closed or self._is_writer_set or self._reading is not None or not self.session.is_begun:
+        is_silent = not self.session.is_begun and not self._header
+        if self.is_closed or self._is_writer_set or self._reading is not None or is_silent:
             return
         try:
             if not self._send(BYTES_AN_ITERATION):
@@ -197,6 +199,8 @@ class Feed:
 
     def _next_packet(self) -> bool:
         """Prepare a packet; False if there is none now."""
+        if not self.session.is_begun:
+            return False
         most = self._batch_bytes if self.allowance is None else min(self._batch_bytes, self.allowance)
         bounds = self.bounds()
         if self.session.next_offset < bounds.begin:

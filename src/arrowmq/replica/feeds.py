@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from arrowmq.clock import Clock, Timer
 from arrowmq.replica.feed import Feed
 from arrowmq.replica.members import Members
+from arrowmq.replica.protocol import MasterSession
 from arrowmq.store import Put, PutStatus
 from arrowmq.store.positions import APPENDED, FLUSHED, Promise, replicated
 
@@ -133,6 +134,7 @@ class Feeds:
                 batch_bytes=self._config.ha_transfer_batch_size,
                 on_moved=self._moved,
                 on_closed=self._closed,
+                session=self.make_session(),
             )
         except OSError:  # it is gone already
             connection.close()
@@ -144,6 +146,10 @@ class Feeds:
         self._refresh_members()
         if self._tick_timer is None:
             self._tick()
+
+    def make_session(self) -> MasterSession:
+        """The protocol that is spoken with a slave."""
+        return MasterSession()
 
     def _closed(self, feed: Feed, why: str) -> None:
         log.warning("slave gone peer=%s reason=%s", feed.peer, why)

@@ -265,7 +265,7 @@ class Copying:
             return
         if now - self._sent_s >= self._follower._heartbeat_s:
             self._say(max(self._reported, 0))
-        self._timer = self._clock.call_later(SECOND_S, self._second)
+        self._timer = self._clock.call_later(min(SECOND_S, self._follower._heartbeat_s), self._second)
 
     # What is heard
 

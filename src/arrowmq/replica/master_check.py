@@ -68,13 +68,14 @@ async def check(store: MessageStore, remoting: RemotingClient, address: str) -> 
             f"this log ends at {end}, and the master's begins at {theirs.begin}: what lies between is deleted. Delete "
             "this store and start it again"
         )
-    await _compare(store, remoting, address, theirs)
+    await compare(store, remoting, address, theirs.begin)
     return theirs
 
 
-async def _compare(store: MessageStore, remoting: RemotingClient, address: str, theirs: MasterLog) -> None:
+async def compare(store: MessageStore, remoting: RemotingClient, address: str, begin: int) -> None:
+    """Whether the record that this log ends with is the master's at that place, if its log begins before it."""
     place = last_record(store)
-    if place is None or place < theirs.begin:
+    if place is None or place < begin:
         return
     ours = store.record_bytes_at(place)
     if ours is None:

@@ -90,6 +90,10 @@ class MasterSession:
             )
         self.next_offset = asked
 
+    def replies(self) -> bytes:
+        """What is to be sent before anything else, such as the answer to a handshake."""
+        return b""
+
     def packet(self, log: LogBounds, most: int) -> Packet | None:
         """What to send next; None if the slave has everything."""
         start = self.next_offset

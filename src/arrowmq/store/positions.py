@@ -49,6 +49,7 @@ Confirmed = NewType("Confirmed", int)
 DEFAULT_TIMEOUT_S = 5.0
 DEFAULT_REPLICA_TIMEOUT_S = 3.0
 ANY_NUMBER = 1 << 30
+MOST_MEMBERS = 128
 _TIMER_SLACK_S = 0.001  # a timer may fire that much too early
 
 
@@ -163,6 +164,21 @@ class Positions(Marks):
         if self._promised.replicas:
             self.replicated_end = self.replicated(self._promised.replicas)
         self.advanced()
+
+    def members_have(self, end: int) -> None:
+        """In place of counting replicas: everybody who must have a message has all up to here. Who that is may change;
+        then what one had who is no longer of them counts no more."""
+        self._replicated = [end] * MOST_MEMBERS
+        if self._promised.replicas:
+            self.replicated_end = end
+        self.advanced()
+
+    def abandon(self) -> None:
+        """What is still waited for cannot come true here: who waits hears so."""
+        waiting, self._waits = self._waits, {}
+        for promise, waits in waiting.items():
+            for end, _, callback in waits:
+                callback(self._missed(end, promise))
 
     def cut(self, end: int) -> None:
         """The log was cut here: what lies behind is written anew, and promised anew."""
@@ -304,7 +320,4 @@ class Positions(Marks):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self._waits = self._waits, {}
-        for promise, waits in waiting.items():
-            for end, _, callback in waits:
-                callback(self._missed(end, promise))
+        self.abandon()

@@ -28,6 +28,8 @@ final class Sending {
         deeds.put("stop-producer", this::stop);
         deeds.put("send", this::send);
         deeds.put("flood", this::flood);
+        deeds.put("pulse", this::pulse);
+        deeds.put("stop-pulse", this::stopPulse);
         deeds.put("transact", this::transact);
         deeds.put("checked", command -> new ArrayList<>(CHECKED.get(command.text("producer"))));
         deeds.put("request", this::request);
@@ -204,6 +206,69 @@ final class Sending {
         Map<String, Object> result = new LinkedHashMap<>();
         result.put("sent", sent.get());
         result.put("failures", failures.get());
+        return result;
+    }
+
+    /** A stream of sends that goes on until it is stopped. */
+    static final class Pulse {
+        volatile boolean isStopped;
+        final List<Thread> threads = new ArrayList<>();
+        final List<String> acknowledged = java.util.Collections.synchronizedList(new ArrayList<>());
+        final AtomicInteger failures = new AtomicInteger();
+    }
+
+    private static final Map<String, Pulse> PULSES = new java.util.concurrent.ConcurrentHashMap<>();
+
+    /**
+     * Sends "KEY:NUMBER" for each of `keys` keys, a thread each, one after the other, to the key's queue, until it is
+     * stopped. A number is repeated until it was acknowledged (SEND_OK), then noted as KEY:NUMBER@BEGUN@ACKNOWLEDGED in
+     * milliseconds, where BEGUN is its first try.
+     */
+    Object pulse(Command command) {
+        DefaultMQProducer producer = producer(command);
+        Pulse pulse = new Pulse();
+        String topic = command.text("topic");
+        String prefix = command.text("prefix", "k");
+        long pause = command.number("pause", 2);
+        long timeout = command.number("timeout", 1000);
+        for (int k = 0; k < (int) command.number("keys", 4); k++) {
+            int key = k;
+            Thread thread = new Thread(() -> {
+                for (int number = 0; !pulse.isStopped; number++) {
+                    String name = prefix + key + ":" + number;
+                    Message message = new Message(topic, "T", prefix + key, name.getBytes(StandardCharsets.UTF_8));
+                    long begun = System.currentTimeMillis();
+                    while (!pulse.isStopped) {
+                        try {
+                            SendResult result = producer.send(message, (queues, m, i) -> queues.get((Integer) i % queues.size()), key, timeout);
+                            if (result.getSendStatus() == org.apache.rocketmq.client.producer.SendStatus.SEND_OK) {
+                                pulse.acknowledged.add(name + "@" + begun + "@" + System.currentTimeMillis());
+                                break;
+                            }
+                        } catch (Exception refused) {
+                            pulse.failures.incrementAndGet();
+                        }
+                        java.util.concurrent.locks.LockSupport.parkNanos(5_000_000);
+                    }
+                    java.util.concurrent.locks.LockSupport.parkNanos(pause * 1_000_000);
+                }
+            });
+            thread.start();
+            pulse.threads.add(thread);
+        }
+        PULSES.put(command.text("name"), pulse);
+        return true;
+    }
+
+    Object stopPulse(Command command) throws Exception {
+        Pulse pulse = PULSES.remove(command.text("name"));
+        pulse.isStopped = true;
+        for (Thread thread : pulse.threads) {
+            thread.join();
+        }
+        Map<String, Object> result = new LinkedHashMap<>();
+        result.put("acknowledged", new ArrayList<>(pulse.acknowledged));
+        result.put("failures", pulse.failures.get());
         return result;
     }
 

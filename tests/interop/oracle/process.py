@@ -26,9 +26,10 @@ class Server:
         ready: str,
         env: Mapping[str, str],
         logs: tuple[Path, str] | None = None,
+        host: str = HOST,
     ) -> None:
         """Ready when it listens and says `ready`; with `logs`, when it has also written that text into that file."""
-        self.name, self.folder, self.port = name, folder, port
+        self.name, self.folder, self.port, self.host = name, folder, port, host
         self.command = list(command)
         self.output = folder / f"{name}.out"
         self._ready, self._env, self._logs = ready, dict(env), logs
@@ -36,7 +37,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -59,7 +60,9 @@ class Server:
         begin = self.launch()
         assert self._process is not None
         deadline = time.monotonic() + timeout
-        while not (self._ready in _read(self.output, begin) and _listens(self.port) and self._has_logged(logged)):
+        while not (
+            self._ready in _read(self.output, begin) and _listens(self.host, self.port) and self._has_logged(logged)
+        ):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise OracleError(f"{self.name} did not start:\n{_read(self.output, begin)[-4000:]}")
@@ -122,10 +125,10 @@ def _cpu_seconds(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
-def _listens(port: int) -> bool:
+def _listens(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
-        return probe.connect_ex((HOST, port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
 def _size(file: Path) -> int:

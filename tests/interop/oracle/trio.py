@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,8 @@ from arrowmq.wire.bodies import BrokerReplicas, BrokerReplicasInfo
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from oracle import apache, arrow
 from oracle.java import Value
-from oracle.ports import broker_port, free_port
+from oracle.network import Cable
+from oracle.ports import HOST, broker_port, free_port
 from oracle.process import Server
 from oracle.raw import Asking
 from oracle.toolchain import OracleError
@@ -31,13 +33,31 @@ CONFIG: dict[str, Value] = {
     "mapedFileSizeCommitLog": 1024 * 1024 * 16,
     "autoCreateTopicEnable": False,
 }
+# What docs/failover.md recommends where a hung master must be noticed soon.
+FAST: dict[str, Value] = {
+    "controllerHeartBeatTimeoutMills": 1500,
+    "brokerHeartbeatInterval": 300,
+    "haSendHeartbeatInterval": 300,
+    "syncBrokerMetadataPeriod": 1000,
+}
 
 
 class Trio:
     """A NameServer (ours), a controller and brokers of the given kinds; broker n has the controller's id n."""
 
-    def __init__(self, folder: Path, kinds: Sequence[str], controller: str = ARROW, **config: Value) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kinds: Sequence[str],
+        controller: str = ARROW,
+        *,
+        has_cable: bool = False,
+        **config: Value,
+    ) -> None:
+        """With `has_cable`, the first broker has a network of its own that can be cut off; all must then be ours."""
         self.folder = folder
+        self.cable = Cable() if has_cable else None
+        self.host = HOST if self.cable is None else self.cable.outside
         self.kinds = list(kinds)
         self.controller_kind = controller
         self.config = {**CONFIG, **config}
@@ -54,9 +74,17 @@ class Trio:
         return self
 
     def _start(self) -> None:
-        self.names = self._stack.enter_context(arrow.namesrv(self.folder / "namesrv", free_port()))
-        make = arrow.controller if self.controller_kind == ARROW else apache.controller
-        self.controller = self._stack.enter_context(make(self.folder / "controller", free_port()))
+        if self.cable is not None:
+            self._stack.enter_context(self.cable)
+        self.names = arrow.namesrv(self.folder / "namesrv", free_port())
+        if self.controller_kind == ARROW:
+            places: dict[str, Value] = {"bindAddress": "0.0.0.0", "controllerIP": self.host}
+            self.controller = arrow.controller(self.folder / "controller", free_port(), **places)
+        else:
+            self.controller = apache.controller(self.folder / "controller", free_port())
+        for server in (self.names, self.controller):
+            server.host = self.host
+            self._stack.enter_context(server)
         for number, kind in enumerate(self.kinds, 1):
             # One after another: so each has the id that the controller gives it in this order.
             self.brokers[number] = self._broker(number, kind)
@@ -76,7 +104,14 @@ class Trio:
         config = {**self.config, "controllerAddr": self.controller.address}
         if kind == JAVA:
             return apache.broker(folder, port, self.names.address, None, brokerName=NAME, **config)
-        return arrow.broker(folder, port, self.names.address, name=NAME, haListenPort=port + 1, **config)
+        is_apart = self.cable is not None and number == 1
+        host = self.cable.inside if self.cable is not None and is_apart else self.host
+        places: dict[str, Value] = {"haListenPort": port + 1, "brokerIP1": host, "brokerIP2": host}
+        broker = arrow.broker(folder, port, self.names.address, name=NAME, **places, **config)
+        broker.host = host
+        if self.cable is not None and is_apart:
+            broker.command = self.cable.command(broker.command)
+        return broker
 
     # --- what happens to a broker -------------------------------------------------------------------------------------
 
@@ -95,6 +130,20 @@ class Trio:
         if number in self.stopped:
             self.stopped.discard(number)
             os.kill(self.brokers[number].pid, signal.SIGCONT)
+
+    def harm(self, number: int, how: str) -> None:
+        if how == "cut":
+            assert self.cable is not None
+            self.cable.cut()
+        else:
+            {"kill": self.kill, "pause": self.pause}[how](number)
+
+    def heal(self, number: int, how: str) -> None:
+        if how == "cut":
+            assert self.cable is not None
+            self.cable.join()
+        else:
+            {"kill": self.start, "pause": self.resume}[how](number)
 
     # --- what the controller says -------------------------------------------------------------------------------------
 
@@ -164,6 +213,21 @@ class Trio:
         files = sorted((self.folder / f"broker-{number}" / "store" / "commitlog").glob("[0-9]*"))
         data = b"".join(file.read_bytes() for file in files)
         return data.rstrip(b"\0")
+
+    def masters_by_epoch_are_unique(self) -> bool:
+        """By the logs of the brokers themselves: in no epoch were two of them master."""
+        found: dict[int, set[int]] = {}
+        for number, kind in enumerate(self.kinds, 1):
+            if kind == ARROW:
+                text = self.brokers[number].output.read_text(errors="replace")
+                pattern = r"this broker is master epoch=(\d+)"
+            else:
+                text = (self.folder / f"broker-{number}/logs/rocketmqlogs/broker.log").read_text(errors="replace")
+                pattern = r"Begin to change to master.*new Epoch:(\d+)"
+            for epoch in re.findall(pattern, text):
+                found.setdefault(int(epoch), set()).add(number)
+        assert found, "no broker says that it was master"
+        return all(len(masters) == 1 for masters in found.values())
 
     def epochs(self, number: int) -> list[tuple[int, int]]:
         """The epoch file of a broker: epoch and the offset it starts at."""

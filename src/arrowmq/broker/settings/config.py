@@ -153,6 +153,18 @@ class BrokerConfig:
     broker_heartbeat_interval: int = 1000
     broker_not_active_timeout_millis: int = 10_000
     sync_broker_member_group_period: int = 1000
+    # Under a controller
+    enable_controller_mode: bool = False
+    controller_addr: str = ""
+    controller_heart_beat_timeout_mills: int = 10_000
+    broker_election_priority: int = 2**31 - 1
+    sync_broker_metadata_period: int = 5000
+    all_ack_in_sync_state_set: bool = False
+    ha_max_time_slave_not_catchup: int = 15_000
+    async_learner: bool = False
+    sync_from_last_file: bool = False
+    store_path_epoch_file: str = ""
+    store_path_broker_identity: str = ""
     # ArrowMQ's own: hosts of slaves that no NameServer knows; whether a slave checks the checksums of what it copies,
     # and whether one that has nothing takes all that its master has, not only the last file
     ha_slave_addresses: str = ""
@@ -207,16 +219,35 @@ class BrokerConfig:
         config = cls()
         config.apply(properties)
         _ = config.namesrv_addresses  # a wrong address is found now, not when the broker registers
+        if config.enable_controller_mode:
+            config.check_controller_mode()
+            config.broker_role, config.broker_id = "SLAVE", 1  # until the controller has said what it is
         if config.broker_role != "SLAVE":
             config.broker_id = 0
         elif config.broker_id <= 0:
             raise ConfigError(f"brokerRole=SLAVE needs a brokerId above 0, not {config.broker_id}")
-        if not 1 <= config.min_in_sync_replicas <= max(1, config.in_sync_replicas):
+        if (
+            not 1 <= config.min_in_sync_replicas <= max(1, config.in_sync_replicas)
+            and not config.enable_controller_mode  # then it counts the sync state set
+        ):
             raise ConfigError(
                 f"minInSyncReplicas={config.min_in_sync_replicas}: it must be from 1 to "
                 f"inSyncReplicas={config.in_sync_replicas}"
             )
         return config
+
+    def check_controller_mode(self) -> None:
+        if self.enable_slave_acting_master:
+            raise ConfigError("enableSlaveActingMaster and enableControllerMode exclude each other: take one of them")
+        lease_ms, beat_ms = self.controller_heart_beat_timeout_mills, self.broker_heartbeat_interval
+        if beat_ms < 10 or lease_ms < 2 * beat_ms:
+            raise ConfigError(
+                f"controllerHeartBeatTimeoutMills={lease_ms}: it must be at least twice "
+                f"brokerHeartbeatInterval={beat_ms}, or one lost heartbeat costs a master its role"
+            )
+        for key in ("sync_broker_metadata_period", "ha_max_time_slave_not_catchup", "min_in_sync_replicas"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{apache_key(key)}={getattr(self, key)}: expected 1 or more")
 
     def apply(self, properties: Mapping[str, str]) -> None:
         """Takes over all the given settings, or none of them if one is wrong."""

@@ -69,6 +69,7 @@ PORT = click.IntRange(0, 65535)
 @click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True, help="Brokers, a process each.")
 @click.option("--console", is_flag=True, help="A web page for it, on this machine, in a process of its own.")
 @click.option("--console-port", type=PORT, default=CONSOLE_PORT, show_default=True, help="Port of that page.")
+@click.option("--replicas", is_flag=True, help="One set of brokers that elects its master, with a controller.")
 @common_options
 def server(
     directory: str | None,
@@ -80,12 +81,15 @@ def server(
     brokers: int,
     console: bool,
     console_port: int,
+    replicas: bool,
     config_file: str | None,
     settings: tuple[str, ...],
     log_level: str,
     stop_with_stdin: bool,
 ) -> None:
     """Run a NameServer and a broker in one process.
+
+    With --brokers 3 --replicas, a trio that survives the loss of any of its brokers, on one machine, to try it.
 
     Example: arrowmq server --dir data --namesrv-port 9876 --port 10911 --set autoCreateTopicEnable=false
     """
@@ -103,6 +107,8 @@ def server(
         from arrowmq.cli.serve.console_process import console_part
 
         more.append(console_part(console_port, root / "console"))
+    if replicas and brokers < 2:
+        raise click.UsageError("--replicas makes one set out of several brokers: give --brokers 3")
     if brokers == 1:
         running.run(
             lambda: running.node(root, properties, namesrv_port, broker_port, proxy, more),
@@ -112,7 +118,17 @@ def server(
     else:
         from arrowmq.cli.serve import broker_processes as family
 
-        family.run(root, properties, namesrv_port, broker_port, brokers, proxy_port, log_level=log_level, more=more)
+        family.run(
+            root,
+            properties,
+            namesrv_port,
+            broker_port,
+            brokers,
+            proxy_port,
+            log_level=log_level,
+            more=more,
+            replicas=replicas,
+        )
 
 
 @click.command()

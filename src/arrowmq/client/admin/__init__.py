@@ -16,6 +16,7 @@ from typing import Unpack
 
 from arrowmq.client.admin.access import AccessAdmin
 from arrowmq.client.admin.cluster import ClusterAdmin
+from arrowmq.client.admin.controlled import ControlledAdmin
 from arrowmq.client.admin.inspect import InspectAdmin
 from arrowmq.client.admin.messages import MessageAdmin
 from arrowmq.client.admin.offsets import OffsetAdmin
@@ -26,7 +27,9 @@ from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.session import Session
 
 
-class Admin(TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, AccessAdmin, ReplicaAdmin, ClusterAdmin, Scope):
+class Admin(
+    TopicAdmin, OffsetAdmin, MessageAdmin, InspectAdmin, AccessAdmin, ControlledAdmin, ReplicaAdmin, ClusterAdmin, Scope
+):
     """Asks and tells NameServers and brokers; keeps nothing but its connections."""
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, **connect: Unpack[ConnectOptions]) -> None:

@@ -50,6 +50,8 @@ RETRY_CODES = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
+#: What a broker may say that was master until just now
+MASTER_CHANGED_CODES = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION})
 #: A broker that sheds load is asked again after this, doubling up to the limit.
 BUSY_PAUSE_S = 0.01
 BUSY_PAUSE_LIMIT_S = 0.5
@@ -162,6 +164,8 @@ class Sender:
                 await self._refresh(packed.topic)  # a slave may have taken over
             elif isinstance(failure, Refused) and failure.code == ResponseCode.GO_AWAY:
                 session.remoting.disconnect(address)
+            elif isinstance(failure, TimedOut) or failure.code in MASTER_CHANGED_CODES:
+                await self._refresh(packed.topic)  # it may be master no longer
             elif route.is_template and isinstance(failure, Refused) and failure.code not in RETRY_CODES:
                 # The topic exists by now, and not as the template said: ask how it is.
                 session.routes.pop(packed.topic, None)

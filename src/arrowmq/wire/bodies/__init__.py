@@ -84,6 +84,7 @@ from arrowmq.wire.bodies.replica import (
     HAClientRuntimeInfo,
     HAConnectionInfo,
     HARuntimeInfo,
+    MasterSwitch,
     ReplicaIdentity,
     SyncStateSet,
 )
@@ -159,6 +160,7 @@ __all__ = [
     "LockBatch",
     "LockBatchResult",
     "LogicQueueMappingItem",
+    "MasterSwitch",
     "MessageQueueAssignment",
     "MessageRequestModeTable",
     "OffsetWrapper",

@@ -56,12 +56,24 @@ class ReplicaIdentity(Body, kw_only=True):
     broker_name: str | None = None
 
 
+class MasterSwitch(Body, kw_only=True):
+    """An election that changed the master, as ArrowMQ's controllers remember it."""
+
+    at_ms: int = 0
+    epoch: int = 0
+    master_id: int | None = None
+    previous_id: int | None = None
+    reason: str = ""
+    took_ms: int = 0
+
+
 class BrokerReplicas(Body, kw_only=True):
     in_sync_replicas: list[ReplicaIdentity] = []
     master_address: str | None = None
     master_broker_id: int | None = None
     master_epoch: int = 0
     not_in_sync_replicas: list[ReplicaIdentity] = []
+    switches: list[MasterSwitch] | None = None  # ArrowMQ's own
     sync_state_set_epoch: int = 0
 
 

@@ -1,0 +1,147 @@
+"""`make failover-soak`: seeded fail-overs under load, audited (OPTIONS="--on apache --failovers 20 --seed 7").
+
+A trio of brokers under a controller; a Java producer with a thread a key, an orderly Java listener, transactions and
+delayed messages beside them. Each round a seeded chance decides what happens to the master (kill -9, SIGSTOP, its
+network cut) and when; then it comes back, and all are in sync again. At the end: every acknowledged message was
+delivered, each key in order, no epoch had two masters, and the logs of all brokers are byte-identical.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+
+from oracle import hands, network
+from oracle.audit import Audit
+from oracle.scene import Scene
+from oracle.trio import ARROW, FAST, JAVA, Trio
+
+KEYS = 6
+
+
+def play(
+    trio: Trio, folder: Path, failovers: int, seed: int, harms: list[str], settle_s: float = 1.0
+) -> dict[str, Any]:
+    """The rounds, and what the auditor found."""
+    chance = random.Random(seed)
+    rounds: list[dict[str, Any]] = []
+    with (
+        hands.start("java-5.5-json", trio.names.address, trio.brokers[1].address, folder / "hand") as hand,
+        hands.start("java-5.5-json", trio.names.address, trio.brokers[1].address, folder / "listening") as ears,
+        Scene(hand, "soak") as scene,
+    ):
+        topic, delayed, decided = scene.topic(queues=KEYS), scene.topic(label="d"), scene.topic(label="x")
+        for each in (topic, delayed, decided):
+            trio.wait_topic(each)
+        listener = scene.listener(ears, topic, orderly=True, brief=True)
+        late, ends = scene.listener(ears, delayed), scene.listener(ears, decided)
+        producer = scene.producer(hand, timeout=1000, retries=0)
+        transactional = scene.producer(hand, transactional=True, timeout=3000)
+        hand.do("pulse", name="pulse", producer=producer.name, topic=topic, keys=KEYS)
+        expected_late: set[str] = set()
+        expected_ends: set[str] = set()
+        for number in range(failovers):
+            master = trio.master()
+            assert master is not None
+            sent = producer.send(delayed, [{"body": f"late {number}", "delay": 2}])
+            expected_late |= {f"late {number}"} if sent[0].get("status") == "SEND_OK" else set()
+            fates = [{"body": f"end {number}", "props": {"fate": "unknown", "check": "commit"}}]
+            sent = hand.do("transact", producer=transactional.name, topic=decided, messages=fates)
+            expected_ends |= {f"end {number}"} if sent[0].get("status") == "SEND_OK" else set()
+            harm = chance.choice([harm for harm in harms if harm != "cut" or master == 1])
+            time.sleep(chance.uniform(0.05, settle_s))  # the load runs on
+            epoch, moment = trio.epoch(), time.time() * 1000
+            trio.harm(master, harm)
+            trio.wait("another epoch has a master", lambda: trio.epoch() > epoch and trio.master() is not None)  # noqa: B023
+            elected = time.time() * 1000
+            chosen = trio.master()
+            assert chosen is not None
+            if harm != "kill" or chosen != master:
+                trio.wait_route(chosen)
+            routed = time.time() * 1000
+            time.sleep(chance.uniform(0.1, settle_s))
+            trio.heal(master, harm)
+            trio.wait("all are in sync", lambda: trio.in_sync() == set(trio.brokers), 180)
+            rounds.append(
+                {
+                    "harm": harm,
+                    "at": moment,
+                    "elected_ms": elected - moment,
+                    "routed_ms": routed - moment,
+                    "epoch": epoch,
+                }
+            )
+            print(
+                f"{number + 1}/{failovers} {harm}: master {master} -> {chosen}, elected {elected - moment:.0f} ms",
+                flush=True,
+            )
+        pulse = hand.do("stop-pulse", name="pulse")
+        audit = Audit(pulse["acknowledged"])
+        delivered = delivered_names(listener, audit)
+        late.until(expected_late, 90)
+        ends.until(expected_ends, 120)
+        missing_late = expected_late - {record["body"] for record in late.seen()}
+        missing_ends = expected_ends - {record["body"] for record in ends.seen()}
+        trio.wait("all logs are equal", lambda: len({trio.log(number) for number in trio.brokers}) == 1, 60)
+        for each in rounds:
+            each["back_ms"] = audit.silence_ms(each["at"])
+        return {
+            "failovers": failovers,
+            "seed": seed,
+            "acknowledged": len(audit.sends),
+            "lost": sorted(audit.lost(delivered) | missing_late | missing_ends),
+            "out_of_order": audit.out_of_order(delivered),
+            "one_master_an_epoch": trio.masters_by_epoch_are_unique(),
+            "failed_sends": pulse["failures"],
+            "rounds": rounds,
+        }
+
+
+def delivered_names(listener: Any, audit: Audit, patience_s: float = 120) -> list[str]:
+    deadline = time.monotonic() + patience_s
+    names: list[str] = []
+    while time.monotonic() < deadline:
+        names = [record.partition("@")[0] for record in listener.seen()]
+        if not audit.lost(names):
+            break
+        listener.seen(len(names) + 1, 2)
+    return names
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--on", choices=[ARROW, JAVA], default=ARROW, help="whose brokers and controller")
+    parser.add_argument("--failovers", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--fast", action="store_true", help="with the fast settings of docs/failover.md")
+    arguments = parser.parse_args()
+    has_cable = arguments.on == ARROW and network.can_be_made()
+    harms = ["kill", "kill", "pause", *(["cut"] if has_cable else [])]
+    print(f"seed {arguments.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="failover-") as name:
+        folder = Path(name)
+        config = FAST if arguments.fast else {}
+        with Trio(folder, [arguments.on] * 3, arguments.on, has_cable=has_cable, minInSyncReplicas=2, **config) as trio:
+            found = play(trio, folder, arguments.failovers, arguments.seed, harms)
+    for harm in sorted({each["harm"] for each in found["rounds"]}):
+        for what in ("elected_ms", "routed_ms", "back_ms"):
+            values = [each[what] for each in found["rounds"] if each["harm"] == harm and each[what] is not None]
+            if values:
+                print(f"{harm:6} {what:11} median {statistics.median(values):7.0f}  worst {max(values):7.0f}")
+    summary = {key: value for key, value in found.items() if key != "rounds"}
+    print(json.dumps(summary))
+    return 0 if not found["lost"] and not found["out_of_order"] and found["one_master_an_epoch"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,321 @@
+"""Brokers under a controller: ids, roles, epochs, who is in sync, what is cut, and that what was acknowledged stays."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from trios import Trio, broker_of, replication_of
+
+import arrowmq
+from arrowmq.broker.role import Role
+from arrowmq.client.errors import ArrowMQError
+from arrowmq.config import ConfigError
+from arrowmq.remoting.client import RemotingClient
+from arrowmq.replica.controlled import truncation
+from arrowmq.replica.controlled.controllers import Decided
+from arrowmq.replica.controlled.epochs import EpochFileDamaged
+from arrowmq.replica.follower import COPYING
+from arrowmq.store import MessageStore, PutStatus
+from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.frames import Command
+from arrowmq.wire.headers import ElectMaster
+from arrowmq.wire.records import Record
+from waiting import until
+
+TOPIC = "orders"
+
+
+async def send(trio: Trio, *bodies: str) -> None:
+    async with trio.producer() as producer:
+        for body in bodies:
+            receipt = await producer.send(TOPIC, body.encode())
+            assert "SEND_OK" == receipt.status.name
+
+
+async def has_all(trio: Trio, *bodies: str) -> None:
+    """A new group gets these messages, and no others."""
+    found: set[str] = set()
+    async with arrowmq.Consumer(trio.above.namesrv_address, group="all", topic=TOPIC, consume_from="first") as consumer:
+        async for message in consumer:
+            found.add(message.body.decode())
+            await message.ack()
+            if found >= set(bodies):
+                break
+    assert set(bodies) == found
+
+
+async def test_the_first_is_master_the_others_copy_and_join_the_set(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        assert trio.nodes[1] is await trio.master()
+        await send(trio, *map(str, range(20)))
+        await trio.level()
+        assert trio.log(1) == trio.log(2) == trio.log(3)
+        epochs = [replication_of(node).epochs.epochs for node in trio.nodes.values()]
+        assert [[(1, 0)]] * 3 == epochs
+        assert ["1", "2", "3"] == [
+            (tmp_path / f"broker-{number}" / "brokerIdentity").read_text().split("#")[2] for number in (1, 2, 3)
+        ]
+
+
+async def test_a_stopped_master_is_followed_and_comes_back_as_slave_with_the_same_log(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        await send(trio, "before")
+        await trio.stop(1)
+        master = await trio.master()
+        assert broker_of(master).role.epoch == 2
+        await send(trio, "between")
+        await trio.start(1)
+        await trio.in_sync(1, 2, 3)
+        await send(trio, "last")
+        await trio.level()
+        assert trio.log(1) == trio.log(2) == trio.log(3)
+        assert Role.SLAVE is broker_of(trio.nodes[1]).role.current
+        await has_all(trio, "before", "between", "last")
+        epochs = [replication_of(node).epochs.epochs for node in trio.nodes.values()]
+        assert epochs[0] == epochs[1] == epochs[2]
+
+
+async def test_what_only_the_old_master_had_is_cut_and_put_aside(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        await send(trio, "kept")
+        await trio.level()
+        end = int(broker_of(trio.nodes[1]).store.appended)
+        config = broker_of(trio.nodes[1]).store.config
+        await trio.stop(1)
+        await trio.master()
+        await send(trio, "new master")
+        # As if it had taken these just before it died, and no slave had got them.
+        store = MessageStore(tmp_path / "broker-1", config)
+        store.open()
+        for number in range(5):
+            assert PutStatus.PUT_OK is store.put(Record(topic=TOPIC, queue_id=0, body=b"lost %d" % number)).status
+        lost = bytes(store.commit_log.view(end, int(store.appended) - end) or b"")
+        store.close()
+        await trio.start(1)
+        await trio.in_sync(1, 2, 3)
+        await send(trio, "last")
+        await trio.level()
+        assert trio.log(1) == trio.log(2) == trio.log(3)
+        (tail,) = truncation.tails(tmp_path / "broker-1")
+        assert (end, lost) == (tail.start, tail.path.read_bytes())
+        await has_all(trio, "kept", "new master", "last")
+
+
+async def test_a_slave_that_is_gone_leaves_the_set_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        await trio.stop(3)
+        await send(trio, "sent while it is gone")
+        await trio.in_sync(1, 2)
+        await trio.start(3)
+        await trio.in_sync(1, 2, 3)
+        await trio.level()
+        assert trio.log(1) == trio.log(3)
+
+
+async def test_with_too_few_in_sync_messages_are_refused_before_they_are_written(tmp_path: Path) -> None:
+    async with Trio(tmp_path, {"minInSyncReplicas": "2"}) as trio:
+        await trio.start_all(2)
+        await send(trio, "with two")
+        await trio.stop(2)
+        await trio.in_sync(1)
+        end = broker_of(trio.nodes[1]).store.appended
+        with pytest.raises(ArrowMQError, match=r"in-sync replicas|IN_SYNC"):
+            await send(trio, "with one")
+        assert end == broker_of(trio.nodes[1]).store.appended
+        await trio.start(2)
+        await trio.in_sync(1, 2)
+        await send(trio, "with two again")
+
+
+async def test_a_learner_copies_and_never_counts(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all(2)
+        await trio.start(3, {"asyncLearner": "true"})
+        await until(lambda: replication_of(trio.nodes[3]).follower.state == COPYING)
+        await send(trio, "one")
+        await trio.level()
+        assert {1, 2} == set(trio.decided.sync_state_set)
+
+
+async def test_an_order_of_an_earlier_epoch_changes_nothing(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        await trio.stop(1)
+        master = replication_of(await trio.master())
+        await master.take(Decided(1, "127.0.0.1:1", 1, (1, 2, 3), 9))
+        assert master.broker.role.is_master
+        assert 2 == master.epoch
+
+
+async def test_a_designated_broker_takes_over_and_senders_go_on(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        assert trio.above.controller is not None
+        await send(trio, "before")
+        await trio.above.controller.failover.elect("broker-a", 3, is_designated=True, reason="test")
+        await until(lambda: broker_of(trio.nodes[3]).role.is_master)
+        await until(lambda: broker_of(trio.nodes[1]).role.is_slave)
+        await send(trio, "last")
+        await trio.in_sync(1, 2, 3)
+        await has_all(trio, "before", "last")
+
+
+async def test_what_nobody_else_has_is_not_acknowledged_when_the_master_steps_down(tmp_path: Path) -> None:
+    """A sender waited for a slave; that was elected without the message, and the message is cut."""
+    async with Trio(tmp_path) as trio:
+        await trio.start_all(2)
+        await send(trio, "kept")
+        assert trio.above.controller is not None
+        master, slave = replication_of(trio.nodes[1]), replication_of(trio.nodes[2])
+        master.feeds._wants_set = lambda members: None  # so the slave stays in the set
+        await slave.follower.stop()
+        end = master.broker.store.appended
+        async with trio.producer() as producer:
+            sending = asyncio.ensure_future(producer.send(TOPIC, b"nobody else has it"))
+            await until(lambda: master.broker.store.appended > end)
+            assert end == master.broker.store.positions.confirmed
+            await trio.above.controller.failover.elect("broker-a", 2, is_designated=True, reason="test")
+            receipt = await sending
+        assert "FLUSH_SLAVE_TIMEOUT" == receipt.status.name
+        await trio.in_sync(1, 2)
+        await send(trio, "last")
+        await trio.level()
+        assert trio.log(1) == trio.log(2)
+        await has_all(trio, "kept", "last")
+
+
+async def test_brokers_go_on_without_controllers_as_long_as_all_members_follow(tmp_path: Path) -> None:
+    lease = {
+        "controllerHeartBeatTimeoutMills": "600",
+        "brokerHeartbeatInterval": "100",
+        "haSendHeartbeatInterval": "100",
+    }
+    async with Trio(tmp_path, lease) as trio:
+        await trio.start_all(2)
+        assert trio.above.controller is not None
+        await trio.above.controller.stop()
+        replication = replication_of(trio.nodes[1])
+        await until(lambda: replication.lease.remaining_s() < -0.3)
+        await send(trio, "without a controller")
+        assert replication.lease.is_valid
+        # Cut off from its slave as well, it cannot know whether that was elected.
+        await trio.stop(2)
+        await until(lambda: not replication.lease.is_valid, 5)
+        with pytest.raises(ArrowMQError, match="controllers"):
+            await send(trio, "cut off")
+
+
+@pytest.mark.parametrize("damage", [b"", b"2\n0\n1-0\n", b"1\n7\n1-0\n", b"\xff\xfe", b"2\n0\n5-9\n4-3\n"])
+async def test_a_damaged_epoch_file_is_refused_unless_its_backup_is_sound(damage: bytes, tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all(2)
+        await send(trio, "one")
+        await trio.level()
+        await trio.stop(2)
+        path = tmp_path / "broker-2" / "epochFileCheckpoint"
+        sound = path.read_bytes()
+        path.write_bytes(damage)
+        path.with_name("epochFileCheckpoint.bak").unlink(missing_ok=True)
+        with pytest.raises(EpochFileDamaged, match="delete its store"):
+            await trio.start(2)
+        path.with_name("epochFileCheckpoint.bak").write_bytes(sound)
+        await trio.start(2)
+        await trio.in_sync(1, 2)
+
+
+async def test_the_identity_of_another_broker_is_refused(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all(1)
+        await trio.stop(1)
+        path = tmp_path / "broker-1" / "brokerIdentity"
+        path.write_text("DefaultCluster#broker-z#1")
+        with pytest.raises(ConfigError, match="identity of broker broker-z"):
+            await trio.start(1)
+        path.write_text("nonsense")
+        with pytest.raises(ConfigError, match="damaged"):
+            await trio.start(1)
+
+
+async def test_a_controller_that_lost_its_data_makes_no_second_master(tmp_path: Path) -> None:
+    """The brokers go on as they are; what is new to the controller gets no role in the old set."""
+    async with Trio(tmp_path) as trio:
+        await trio.start_all(2)
+        await trio.stop(1)
+        await trio.master()
+        assert trio.above.controller is not None
+        controller = trio.above.controller
+        kept = controller.decider._mirror["broker-a"]
+        await controller.storage.commit("broker-a", kept.revision, None)
+        controller.decider.changed_elsewhere("broker-a", None)
+        master = broker_of(trio.nodes[2])
+        epoch = replication_of(trio.nodes[2]).epoch
+        await until(lambda: not controller.decider.all())
+        await send(trio, "goes on")
+        assert (True, epoch) == (master.role.is_master, replication_of(trio.nodes[2]).epoch)
+
+
+async def switch(trio: Trio, broker_id: int) -> Command:
+    """As an operator asks for it."""
+    header = ElectMaster(
+        cluster_name="DefaultCluster", broker_name="broker-a", broker_id=broker_id, designate_elect=True
+    )
+    client = RemotingClient()
+    try:
+        command = Command.request(RequestCode.CONTROLLER_ELECT_MASTER, header)
+        return await client.invoke(trio.controller_address, command, 5)
+    finally:
+        await client.close()
+
+
+async def test_a_planned_switch_fails_no_send(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        await send(trio, "first")
+        is_over = False
+        statuses: list[str] = []
+
+        async def keep_sending(key: int) -> None:
+            number = 0
+            async with trio.producer() as producer:
+                while not is_over:
+                    receipt = await producer.send(TOPIC, f"{key}:{number}".encode())
+                    statuses.append(receipt.status.name)
+                    number += 1
+
+        senders = [asyncio.ensure_future(keep_sending(key)) for key in range(4)]
+        for target in (2, 3, 1):
+            await until(lambda: len(statuses) > 20)
+            answer = await switch(trio, target)
+            assert ResponseCode.SUCCESS == answer.code, answer.remark
+            assert broker_of(trio.nodes[target]) is broker_of(await trio.master())
+            statuses_before = len(statuses)
+            await until(lambda: len(statuses) > statuses_before + 20)  # noqa: B023
+            await trio.in_sync(1, 2, 3)
+        is_over = True
+        await asyncio.gather(*senders)
+        assert {"SEND_OK"} == set(statuses)
+        await trio.level()
+        assert trio.log(1) == trio.log(2) == trio.log(3)
+
+
+async def test_a_send_to_a_slave_reaches_its_master(tmp_path: Path) -> None:
+    """A client whose route is old."""
+    async with Trio(tmp_path) as trio:
+        await trio.start_all(2)
+        await send(trio, "first")
+        header = {
+            "producerGroup": "p", "topic": TOPIC, "queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
+            "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "properties": "",
+        }  # fmt: skip
+        client = RemotingClient()
+        command = Command.request(RequestCode.SEND_MESSAGE, header, b"by the slave")
+        answer = await client.invoke(broker_of(trio.nodes[2]).address.text, command, 5)
+        await client.close()
+        assert ResponseCode.SUCCESS == answer.code, answer.remark
+        await has_all(trio, "first", "by the slave")
