@@ -24,7 +24,7 @@ from arrowmq.console.console import Console
 from arrowmq.console.doors.guard import Guard
 from arrowmq.console.doors.sessions import COOKIE
 from arrowmq.console.errors import Problem, problem_of
-from arrowmq.console.pages.render import View
+from arrowmq.console.pages.render import View, prepare
 from arrowmq.console.pages.routes import PAGES, Page
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ STATIC_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xm
 
 
 def build_app(console: Console) -> ASGIApp:
+    prepare()
     routes = [
         Route("/login", _login_page(console), methods=["GET", "POST"]),
         Route("/logout", _logout(console), methods=["POST"]),

@@ -66,6 +66,12 @@ def environment() -> jinja2.Environment:
     return made
 
 
+def prepare() -> None:
+    """Compiles every template, so that the first visitor does not wait for it."""
+    for name in environment().list_templates(extensions=["html"]):
+        environment().get_template(name)
+
+
 def _finalized(value: Any) -> Any:
     """The last thing before any value is written into a page."""
     if value is None:
