@@ -85,6 +85,9 @@ bench: setup  ## ArrowMQ beside the Apache broker, in one run
 bench-quick: setup  ## the same in about five minutes, and before that with memory as the machine has it
 	$(BIN)/python -m benchmarks --quick
 
+bench-secured: setup  ## what signatures, rights and TLS cost, beside the Apache broker
+	$(BIN)/python -m benchmarks.secured
+
 bench-peers: setup  ## ArrowMQ beside Kafka, NATS JetStream and Redis streams
 	$(BIN)/python -m benchmarks.peers
 
