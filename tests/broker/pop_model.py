@@ -42,6 +42,7 @@ from arrowmq.wire.headers.pop import (
     parse_receipt,
 )
 from arrowmq.wire.records import decode_records
+from waiting import until
 
 TOPIC = "orders"
 ORDERED = "ordered"
@@ -123,10 +124,12 @@ class Driver:
     async def settle(self) -> None:
         """Lets what is due be done."""
         revive = self.services.pop_revive
-        for _ in range(1000):
-            await asyncio.sleep(0)
-            if not revive._waiting and revive._turn is None and not revive._tasks:
-                break
+
+        def is_at_rest() -> bool:
+            return not revive._waiting and revive._turn is None and not revive._tasks
+
+        await asyncio.sleep(0)
+        await until(is_at_rest)  # a record that is not in memory is read by a thread
         for _ in range(5):
             await asyncio.sleep(0)
 

@@ -184,6 +184,9 @@ final class Listening {
         if (command.flag("broadcasting")) {
             broadcasting(consumer);
         }
+        if (command.flag("brokerRebalance")) { // asks the broker which queues it gets, and whether it pulls or pops
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
         if (command.has("sql")) {
             consumer.subscribe(command.text("topic"), MessageSelector.bySql(command.text("sql")));
         } else {

@@ -51,6 +51,12 @@ class Merging:
     def stop(self) -> None:
         self._due.stop()
 
+    def clear(self) -> None:
+        """Forgets what it kept: the table is about to be read anew."""
+        self.unwritten.clear()
+        self._due.clear()
+        self.steps = 0
+
     # Check points
 
     def takes(self, check_point: CheckPoint) -> bool:

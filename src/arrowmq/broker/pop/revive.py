@@ -4,7 +4,7 @@ Each check point has its own moment, to the hundredth of a second, and fails alo
 is tried again later and later, and holds up no other. That its messages were taken back is stored as acks of them, so
 that no crash brings them back a second time.
 
-It runs on a master alone: `start_reviving` and `stop_reviving` may be called at any time.
+It runs on a master alone (`role.py`): `resume` and `suspend` may come at any time.
 """
 
 from __future__ import annotations
@@ -109,39 +109,31 @@ class ReviveService:
 
     def _read_log(self) -> Iterable[None]:
         self._due.clear()
+        self.merging.clear()
         self.replay.begin()
         yield from self.log.begin()
         self.replay.end()
         self._is_ready = True
 
-    def start(self) -> None:
-        if self.config.broker_role != SLAVE:
-            self._start()
-
-    def _start(self) -> None:
+    def resume(self) -> None:
+        """Take back from here on: a master's duty. What is in flight is in its log."""
+        if not self._is_ready:
+            for _ in self._read_log():
+                pass
         self.is_reviving = True
         self._due.start()
         self.merging.start()
 
-    async def start_reviving(self) -> None:
-        """The broker has become the master: what is in flight is read from its log, then looked after."""
-        if self.is_reviving:
-            return
-        if not self._is_ready:
-            for _ in self._read_log():
-                await asyncio.sleep(0)
-        self._start()
-
-    async def stop_reviving(self) -> None:
-        """The broker is the master no longer: another one looks after what is in flight, and this table is stale."""
+    async def suspend(self) -> None:
+        """The broker stops, or another one is the master now: what is known here of messages in flight grows old."""
+        if self._is_ready:
+            self.merging.write_all()
+            self._note()
         await self._halt()
         self._is_ready = False
 
     async def stop(self) -> None:
         await self._halt()
-        if self._is_ready:
-            self.merging.write_all()
-            self._note()
 
     async def _halt(self) -> None:
         self.is_reviving = False

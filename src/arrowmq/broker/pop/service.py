@@ -235,6 +235,9 @@ class PopService:
 
     def _go_on(self, pop: Pop) -> Any:
         while pop.plan:
+            if pop.count >= pop.request.max_msg_nums and not pop.is_order:
+                pop.rest += sum(self._backlog(topic, queue_id, pop) for topic, queue_id in pop.plan)
+                break
             topic, queue_id = pop.plan.pop()
             lane = self.table.lane(topic, pop.request.consumer_group, queue_id)
             if lane.is_busy:
@@ -251,6 +254,16 @@ class PopService:
             if not self._took(pop, lane, offset, got):
                 return self._wait_for_disk(pop, lane, got.next_offset, wanted)
         return self._finish(pop)
+
+    def _backlog(self, topic: str, queue_id: int, pop: Pop) -> int:
+        """What lies in a queue that is not read any more because the answer is full."""
+        end = self.store.max_offset(topic, queue_id)
+        if not end:
+            return 0
+        lane = self.table.find_lane(topic, pop.request.consumer_group, queue_id)
+        if lane is None:
+            lane = self.table.lane(topic, pop.request.consumer_group, queue_id)
+        return max(0, end - self._start_of(lane, pop))
 
     def _first_offset(self, lane: Lane, pop: Pop) -> int | None:
         """Where to read a queue from; None if nothing is to be read there."""
