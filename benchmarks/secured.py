@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import ssl
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,13 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
+from oracle.arrow import COMMAND
 from oracle.java import Value
 
 from arrowmq.auth.signature import sign
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.frames import Command, encode_frame
 from benchmarks.systems import SYSTEMS, System
-from certificates import self_signed
 
 TOPIC = "secured"
 CONNECTIONS, IN_FLIGHT, BODY_BYTES = 8, 64, 1024
@@ -109,7 +110,7 @@ def measure(kind: type[System], row: str, seconds: float, certificate: Path) -> 
     """Messages a second, and microseconds of the broker's processor time for each."""
     config: dict[str, Value] = dict(AUTH) if row == "signed" else {}
     if row == "tls" and kind.name == "arrowmq":
-        config |= {"tls.server.certPath": certificate, "tls.server.keyPath": certificate.with_name("key.pem")}
+        config |= {"tls.server.certPath": certificate, "tls.server.keyPath": certificate.with_name("server-key.pem")}
     tls = None
     if row == "tls":  # Apache's makes itself a certificate
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -129,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--systems", nargs="+", default=["apache", "arrowmq"], choices=list(SYSTEMS))
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        certificate = self_signed(Path(folder))
+        subprocess.run([*COMMAND, "tls", "make", "--dir", folder], check=True, stdout=subprocess.DEVNULL)
+        certificate = Path(folder) / "server.pem"
         for row in ("plain", "signed", "tls"):
             for name in given.systems:
                 rate, cost = measure(SYSTEMS[name], row, given.seconds, certificate)
