@@ -358,3 +358,20 @@ async def test_unknown_addresses_are_sentences(visitor: Visitor) -> None:
     assert {"error"} == (await visitor.http.get("/api/nosuch")).json().keys()
     assert 405 == (await visitor.http.get("/api/offsets/skip")).status_code
     assert HOSTILE[0] not in await visitor.page(f"/topics/{HOSTILE[0].replace('/', '')}", 404)
+
+
+async def test_the_rate_of_a_topic_is_not_that_of_kept_offsets(
+    visitor: Visitor, broker: LocalBroker, name: str
+) -> None:
+    """It was zero on every page opened within the seconds for which offsets are kept."""
+    console = visitor.server.console
+    assert console is not None
+    await visitor.change("POST", "/api/topics", {"topic": name, "writeQueues": 1, "readQueues": 1})
+
+    async def is_counted() -> bool:
+        await visitor.change("POST", "/api/messages", {"topic": name, "body": "x"})
+        console.cache.forget()
+        await visitor.get(f"/api/topics/{name}")
+        return bool((await visitor.get(f"/api/topics/{name}"))["inPerSecond"])
+
+    await until(is_counted, 30)

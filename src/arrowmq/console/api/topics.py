@@ -98,8 +98,7 @@ async def _measure(call: Call, row: TopicRow) -> None:
         return
     row.messages = sum(each.max_offset - each.min_offset for each in queues.values())
     row.last_stored = max((each.last_update_timestamp for each in queues.values()), default=0) or None
-    end = sum(each.max_offset for each in queues.values())
-    row.in_per_second = call.console.gatherer.rates.see(f"page {row.topic}", round(time.time() * 1000), end)
+    row.in_per_second = call.console.gatherer.rates.last(f"page {row.topic}")
 
 
 async def state_of(call: Call, topic: str) -> TopicState:
@@ -120,6 +119,9 @@ async def stats_of(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
         for broker in sorted(state.configs):
             if broker in masters:
                 found.update(await call.console.admin.topic_stats_at(masters[broker], topic))
+        # Here, where the offsets are new: a rate of what is kept for a moment would be nothing.
+        end = sum(each.max_offset for each in found.values())
+        call.console.gatherer.rates.see(f"page {topic}", round(time.time() * 1000), end)
         return found
 
     return await call.console.cache.get(("topic stats", topic), KEPT_S, ask)
@@ -186,7 +188,6 @@ async def topic(call: Call, query: TopicQuery) -> TopicAnswer:
         queues = await stats_of(call, query.topic)
     except (ArrowMQError, WireError) as failure:
         problem = str(failure)
-    end = sum(each.max_offset for each in queues.values())
     users = []
     for group in snapshot.groups.values():
         lags = [
@@ -224,9 +225,7 @@ async def topic(call: Call, query: TopicQuery) -> TopicAnswer:
             for queue, each in sorted(queues.items())
         ],
         groups=sorted(users, key=lambda user: user.group),
-        in_per_second=call.console.gatherer.rates.see(f"page {query.topic}", round(time.time() * 1000), end)
-        if queues
-        else None,
+        in_per_second=call.console.gatherer.rates.last(f"page {query.topic}"),
         messages=sum(each.max_offset - each.min_offset for each in queues.values()),
         problem=problem,
     )

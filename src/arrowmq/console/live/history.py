@@ -60,6 +60,11 @@ class Rates:
     def __init__(self) -> None:
         self._seen: OrderedDict[str, tuple[int, int, float | None]] = OrderedDict()
 
+    def last(self, name: str) -> float | None:
+        """What the newest look gave."""
+        known = self._seen.get(name)
+        return None if known is None else known[2]
+
     def see(self, name: str, at_ms: int, count: int) -> float | None:
         """The rate now; None at the first look."""
         before = self._seen.get(name)
