@@ -28,6 +28,9 @@ check: setup  ## style, types, layers and words
 	$(BIN)/python tools/cimports
 	$(BIN)/python tools/native_fields --check
 
+replica-soak: setup  ## a master killed 60 times under load: each acknowledged message is at its slave
+	ARROWMQ_KILLS=60 $(PYTEST) tests/replica/test_kills.py --timeout 3600
+
 unit: setup  ## the tests, with the native modules
 	@tools/java
 	$(PYTEST) -m "not interop" -n 2 --dist loadgroup

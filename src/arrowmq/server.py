@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from arrowmq.namesrv.name_server import NameServer
     from arrowmq.proxy.config import ProxyConfig
     from arrowmq.proxy.proxy import Proxy
+    from arrowmq.replica.analytic import AnalyticReplica
     from arrowmq.store.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Node:
         self._started: list[Component] = []
         self.namesrv: NameServer | None = None
         self.broker: Broker | None = None
+        self.replica: AnalyticReplica | None = None
         self.controller: Controller | None = None
         self.metrics: MetricsPage | None = None
         #: What components that are not named here say of themselves when the node is ready
@@ -225,6 +227,18 @@ def local_proxy_part(config: ProxyConfig, clock: Clock, *, is_optional: bool) ->
         back = LocalBack(node.broker, ClusterBack(config, clock))
         node.proxy = Proxy(config, back, clock, is_optional=is_optional)
         return node.proxy
+
+    return part
+
+
+def replica_part(namesrv: str, broker_name: str, directory: Path, settings: Mapping[str, str]) -> Part:
+    """An analytic replica: a copy of a broker's log, for tools."""
+
+    def part(node: Node) -> Component:
+        from arrowmq.replica.analytic import AnalyticReplica
+
+        node.replica = AnalyticReplica(namesrv, broker_name, directory, settings)
+        return node.replica
 
     return part
 

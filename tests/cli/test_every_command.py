@@ -54,6 +54,7 @@ LOCAL: dict[str, tuple[list[str], int, str]] = {
     "server": (["--port", "70000"], 2, "70000 is not in the range"),
     "namesrv": (["-c", "no-such-file.conf"], 1, "no-such-file.conf"),
     "broker": (["--dir", "x", "--set", "no equals sign"], 2, "expected key=value"),
+    "replica": (["--of", "nonsense", "--broker", "broker-a", "--dir", "x"], 1, "'nonsense' is no address"),
     "controller": (["--etcd", "nonsense"], 1, "expected http://host:port"),
     "tls make": (["--days", "0"], 2, "0 is not in the range"),
     "proxy": (["-n", "nowhere"], 2, "'nowhere' is no NameServer address"),

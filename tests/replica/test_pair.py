@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairs import Cluster, caught_up, follower_of, log_bytes, store_of
+from pairs import Cluster, caught_up, follower_of, log_bytes, replication_of, store_of
 
 import arrowmq
+from arrowmq.inspect.doctor.facts import BrokerFacts, Facts, NamesrvFacts
+from arrowmq.inspect.doctor.replicas import REPLICA_CHECKS, slaves_follow
 from arrowmq.store import MessageStore
+from waiting import until
+
+SYNC_OF_ONE = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}
 
 
 def queues_of(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
@@ -102,11 +107,38 @@ async def test_a_master_made_anew_is_not_followed(tmp_path: Path) -> None:
         master = await cluster.start("another", {"brokerRole": "ASYNC_MASTER"})
         await send(cluster, 10)
         follower = follower_of(slave)
-        from waiting import until
-
         await until(lambda: follower.state == "refused")
         assert "ends at" in follower.reason
         assert "start this broker as the master" in follower.reason
         await send(cluster, 200)  # now the other log is the longer one
         await until(lambda: "another record" in follower.reason)
         assert store_of(slave).appended == end
+
+
+async def test_a_pair_can_be_seen(tmp_path: Path) -> None:
+    """In the runtime info, in GET_BROKER_HA_STATUS, and by the doctor's checks."""
+    async with Cluster(tmp_path) as cluster:
+        master, slave = await cluster.master(), await cluster.slave()
+        await send(cluster, 20)
+        await caught_up(master, slave)
+        ours, theirs = replication_of(master), replication_of(slave)
+        await until(lambda: ours.report().in_sync_slave_nums == 1, 10)
+        await until(lambda: ours.report().ha_connection_info[0].diff == 0, 10)
+        assert ours.report().master is True
+        assert theirs.report().ha_client_runtime_info.activated is True
+        assert theirs.report().ha_client_runtime_info.max_offset == store_of(master).appended
+        assert theirs.runtime()["haState"] == "copying"
+        facts = Facts(0, 0)
+        facts.brokers = [
+            BrokerFacts("broker-a", "c", 0, "m", runtime={"commitLogMaxOffset": "900000000"}, config=SYNC_OF_ONE),
+            BrokerFacts("broker-a", "c", 1, "s", runtime={**theirs.runtime(), "commitLogMaxOffset": "5"}),
+            BrokerFacts("broker-b", "c", 1, "t", runtime=theirs.runtime()),
+        ]
+        facts.namesrvs = [
+            NamesrvFacts("one", brokers={"broker-a": {0: "m"}}),
+            NamesrvFacts("two", brokers={"broker-a": {0: "n"}}),
+        ]
+        names = {finding.name for check in REPLICA_CHECKS.values() for finding in check(facts)}
+        assert {"slave-far-behind", "two-masters", "sync-master-waits-for-nobody"} == names
+        facts.brokers[1].runtime["haState"] = "refused"
+        assert {"slave-not-connected"} == {finding.name for finding in slaves_follow(facts)}

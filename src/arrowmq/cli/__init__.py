@@ -20,6 +20,7 @@ COMMANDS = {
     "server": ("arrowmq.cli.serve.command:server", "Run a NameServer and a broker in one process."),
     "namesrv": ("arrowmq.cli.serve.command:namesrv", "Run a NameServer."),
     "broker": ("arrowmq.cli.serve.command:broker", "Run a broker; `broker config` shows and changes its settings."),
+    "replica": ("arrowmq.cli.serve.replica:replica", "Copy the log of a broker, for Spark and tools."),
     "controller": ("arrowmq.cli.serve.controller:controller", "Run a controller: it elects masters."),
     "proxy": ("arrowmq.cli.serve.proxy:proxy", "Run a gRPC proxy before a cluster, for clients of the 5.x line."),
     "topic": ("arrowmq.cli.topic:topic_group", "Create, list, show and delete topics."),

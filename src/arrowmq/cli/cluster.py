@@ -12,7 +12,7 @@ from arrowmq.cli.screen import Column
 from arrowmq.client.admin.controlled import ControlledSet
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
-from arrowmq.inspect.texts import second_text
+from arrowmq.inspect.texts import bytes_text, second_text
 from arrowmq.wire.bodies import ClusterInfo
 
 SHOWN_SWITCHES = 5
@@ -27,7 +27,7 @@ def cluster_group() -> None:
 @click.option("--cluster", help="Only this cluster.")
 @connected
 async def show(link: Link, cluster: str | None) -> None:
-    """Show every broker: address, version, rates, disk, and since when it runs.
+    """Show every broker: role, address, version, rates, how far a slave is behind, disk, and since when it runs.
 
     A broker that does not answer is shown as such, and the exit code is 3.
     """
@@ -38,6 +38,7 @@ async def show(link: Link, cluster: str | None) -> None:
         for place in places
     ]
     sets = await each_of(sorted({place[1] for place in places}), lambda name: _controlled(link, name))
+    add_lag(rows)
     if link.screen.as_json:
         link.screen.json([{**row, "controlled": controlled_fields(sets[row["broker"]])} for row in rows])
     elif not rows:
@@ -48,10 +49,14 @@ async def show(link: Link, cluster: str | None) -> None:
                 Column("cluster", "CLUSTER"),
                 Column("broker", "BROKER"),
                 Column("brokerId", "ID", is_number=True),
+                Column("role", "ROLE"),
                 Column("address", "ADDRESS"),
                 Column("version", "VERSION", is_extra=True),
                 Column("inPerSecond", "IN/s", lambda rate: f"{rate:.1f}", is_number=True),
                 Column("outPerSecond", "OUT/s", lambda rate: f"{rate:.1f}", is_number=True),
+                Column("lagBytes", "LAG", lambda lag: "" if lag is None else bytes_text(lag), is_number=True),
+                Column("lagSeconds", "LAG s", lambda lag: "" if lag is None else f"{lag:.1f}", is_number=True),
+                Column("since", "SINCE", lambda since: second_text(since) if since else "", is_extra=True),
                 Column("diskRatio", "DISK", lambda ratio: f"{ratio:.0%}", is_number=True),
                 Column("started", "STARTED", second_text, is_extra=True),
             ],
@@ -186,13 +191,30 @@ def places_of(info: ClusterInfo, cluster: str | None = None) -> list[tuple[str, 
     )
 
 
+def add_lag(rows: list[dict[str, Any]]) -> None:
+    """How many bytes each slave is behind its master, by the ends of their logs, which any broker tells."""
+    ends = {row["broker"]: row.get("end") for row in rows if row["brokerId"] == 0}
+    for row in rows:
+        master, own = ends.get(row["broker"]), row.get("end")
+        row["lagBytes"] = None
+        if row["brokerId"] != 0 and master is not None and own is not None:
+            row["lagBytes"] = max(0, master - own)
+
+
 async def _look(link: Link, address: str) -> dict[str, Any]:
     try:
         runtime = await link.admin.broker_runtime(address)
     except ArrowMQError as error:
         return {"problem": str(error)}
+    is_slave_acting = runtime.get("haActing") == "true"
+    end = first_number(runtime.get("commitLogMaxOffset"))
     return {
         "problem": None,
+        "role": "acting master" if is_slave_acting else runtime.get("brokerRole"),
+        "end": None if end is None else int(end),
+        "lagSeconds": first_number(runtime.get("haLagSeconds")),
+        "since": int(first_number(runtime.get("haSince") or runtime.get("haRoleSince")) or 0),
+        "state": runtime.get("haState"),
         "version": runtime.get("brokerVersionDesc"),
         "inPerSecond": first_number(runtime.get("putTps")),
         "outPerSecond": first_number(runtime.get("getTransferredTps")),

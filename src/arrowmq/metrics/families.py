@@ -56,6 +56,7 @@ class BrokerFamilies:
         yield from self._lag()
         yield from self.pop.collect()
         yield from self._storage()
+        yield from self._replicas()
         yield from self._health()
 
     def _reader_labels(self, topic: str, group: str) -> tuple[str, str]:
@@ -174,6 +175,22 @@ class BrokerFamilies:
         damaged = labelled.counter("arrowmq_damaged_reads", "Times that a reader left a damaged record out")
         labelled.add(damaged, store.damaged_records)
         yield damaged
+
+    def _replicas(self) -> Iterator[Metric]:
+        """Who copies from whom, and how far behind."""
+        one, report = self.labelled.one, self.broker.ha_report()
+        role = self.broker.role
+        yield one("arrowmq_is_master", "1 of a master, 0 of a slave", int(role.is_master))
+        yield one("arrowmq_does_duties", "1 where delays, timers and checks are done", int(role.does_duties))
+        connections = report.ha_connection_info
+        yield one("arrowmq_ha_slaves", "Slaves connected", len(connections))
+        yield one("arrowmq_ha_slaves_in_sync", "Members that are not too far behind", report.in_sync_slave_nums)
+        behind = max((connection.diff for connection in connections), default=0)
+        yield one("arrowmq_ha_lag_bytes", "Bytes that the furthest slave is behind", behind)
+        sent = sum(connection.transferred_byte_in_second for connection in connections)
+        yield one("arrowmq_ha_sent_bytes_per_second", "Bytes sent to slaves in the last second", sent)
+        copies = int(bool(report.ha_client_runtime_info.activated))
+        yield one("arrowmq_ha_copies", "1 while this slave copies from its master", copies)
 
     def _health(self) -> Iterator[Metric]:
         labelled = self.labelled

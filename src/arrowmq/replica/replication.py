@@ -14,6 +14,7 @@ from arrowmq.remoting.handlers import Answer, Refused, handles
 from arrowmq.remoting.server import ListenFailed
 from arrowmq.replica.acting import ActingMaster
 from arrowmq.replica.escape import EscapeBridge
+from arrowmq.replica.feed import Feed
 from arrowmq.replica.feeds import Feeds
 from arrowmq.replica.follower import COPYING, Follower
 from arrowmq.replica.members import Members
@@ -63,6 +64,7 @@ class Replication:
         broker.registration.on_answer.append(self._registered)
         broker.on_config_change.append(self._config_changed)
         broker.ha_report = self.report
+        broker.runtime_reports.append(self.runtime)
 
     # Life
 
@@ -134,6 +136,36 @@ class Replication:
         role = self.broker.role
         if role.is_slave and answer.master_addr and answer.master_addr != self.broker.address.text:
             role.follow(Master(answer.master_addr, answer.ha_server_addr or ""))
+
+    # To see
+
+    def runtime(self) -> dict[str, str]:
+        """For the broker's runtime info: `arrowmq cluster show` and the doctor read it."""
+        role, follower = self.broker.role, self.follower
+        table = {"brokerRole": role.current.value, "haRoleSince": str(role.since_ms), "haEpoch": str(role.epoch)}
+        if role.is_slave:
+            end = int(self.broker.store.appended)
+            table |= {
+                "haState": follower.state,
+                "haReason": follower.reason,
+                "haSince": str(follower.since_ms),
+                "haMaster": follower.master_ha_address,
+                "haActing": "true" if role.is_acting else "false",
+                "haLagBytes": str(max(0, follower.master_end - end)),
+                "haTablesCopied": str(self.tables.copied_ms),
+            }
+            return table
+        feeds = self.feeds.all
+        table |= {
+            "haSlaves": str(len(feeds)),
+            "haSlavesInSync": str(len(self.feeds.in_sync())),
+            "haLagBytes": str(max((feed.lag for feed in feeds), default=0)),
+            "haLagSeconds": f"{max((self._behind_s(feed) for feed in feeds), default=0.0):.1f}",
+        }
+        return table
+
+    def _behind_s(self, feed: Feed) -> float:
+        return 0.0 if feed.lag == 0 else max(0, self.broker.clock.now_ms() - feed.caught_up_ms) / 1000
 
     # Requests
 

@@ -48,6 +48,10 @@ class Hand:
         return self.name.rpartition("-")[0]
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def is_java(self) -> bool:
         return self.name.startswith("java")
 

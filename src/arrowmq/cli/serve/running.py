@@ -160,6 +160,8 @@ def ready_line(running: Node) -> str:
         parts.append(f"controller {running.controller.address}")
     if running.broker is not None:
         parts.append(f"broker {running.broker.config.broker_name} at {running.broker_address}")
+    if running.replica is not None:
+        parts.append(f"copy of broker {running.replica.broker_name} in {running.replica.directory}")
     if running.proxy is not None and running.proxy.port:
         parts.append(f"gRPC proxy at {running.proxy.address}")
     parts += running.also_ready

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from arrowmq.inspect.doctor.facts import Facts, Finding
 from arrowmq.inspect.doctor.pop import POP_CHECKS
+from arrowmq.inspect.doctor.replicas import REPLICA_CHECKS
 from arrowmq.inspect.doctor.servers import SERVER_CHECKS
 from arrowmq.inspect.doctor.topics import TOPIC_CHECKS
 
-CHECKS = {**SERVER_CHECKS, **TOPIC_CHECKS, **POP_CHECKS}
+CHECKS = {**SERVER_CHECKS, **REPLICA_CHECKS, **TOPIC_CHECKS, **POP_CHECKS}
 
 
 def examine(facts: Facts) -> dict[str, list[Finding]]:
