@@ -64,3 +64,22 @@ async def test_retries_of_a_priority_topic_come_last_and_with_queues_of_their_ow
     await send(node, 0)
     assert 4 == node.broker.topics.get("%RETRY%G_jobs").write_queue_nums
     assert [b"p0", b"p3", b"p1"] == (await popping.pop()).bodies
+
+
+async def test_a_group_may_leave_priorities_out(node: Any) -> None:
+    await make_topic(node, queues=2)
+    group = {"groupName": "G", "attributes": {"+priority.factor": "0"}}
+    answer = await node.client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)
+    assert ResponseCode.SUCCESS == answer.code, answer.remark
+    await node.restart()
+    for number in range(40):
+        await send(node, number % 2)
+    popping = Popping(node, topic="jobs")
+    taken = [(await popping.pop(1)).bodies[0] for _ in range(40)]
+    assert b"p0" in taken[:20]
+    wrong = {"groupName": "G", "attributes": {"+priority.factor": "101"}}
+    answer = await node.client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, wrong)
+    assert (ResponseCode.SYSTEM_ERROR, True) == (answer.code, "range(0, 100)" in answer.remark)
+    group["attributes"] = {"-priority.factor": ""}
+    await node.client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)
+    assert {} == node.broker.groups.get("G").attributes

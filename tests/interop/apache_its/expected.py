@@ -13,10 +13,8 @@ from enum import Enum
 class Reason(Enum):
     """Why a test does not pass on ours."""
 
-    POP = "needs pop consumption"
     STATIC_TOPICS = "needs static topics"
     BATCH_QUEUES = "needs queues of batches (BatchCQ)"
-    PRIORITY = "needs priority topics"
     INSIDE = "needs something inside the broker's JVM"
     APACHE_TOO = "fails on Apache's broker outside of the JVM, too"
 
@@ -25,32 +23,7 @@ class Reason(Enum):
         return self in (Reason.INSIDE, Reason.APACHE_TOO)
 
 
-def each(test: str, parameters: int) -> tuple[str, ...]:
-    """The names of a test that runs once for each of so many parameters."""
-    return tuple(f"{test}[{number}]" for number in range(parameters))
-
-
 EXPECTED: dict[Reason, tuple[str, ...]] = {
-    Reason.POP: (
-        "ClusterGrpcIT#testConsumeOrderly",
-        "ClusterGrpcIT#testSimpleConsumerSendAndRecv",
-        "ClusterGrpcIT#testSimpleConsumerSendAndRecvBigMessage",
-        "ClusterGrpcIT#testSimpleConsumerToDLQ",
-        *each("SendAndRecallDelayMessageIT#testSendAndRecall", 2),
-        "SendAndRecallDelayMessageIT#testSendAndRecall_ukCollision[1]",
-        *each("SendAndRecallDelayMessageIT#testSendAndRecv", 2),
-    ),
-    Reason.PRIORITY: (
-        "ClusterGrpcIT#testSimpleConsumerSendAndRecvPriorityMessage",
-        *each("PopPriorityIT#test_priority_consume_always_high_priority", 4),
-        *each("PopPriorityIT#test_priority_consume_disable", 4),
-        *each("PopPriorityIT#test_priority_consume_from_high_to_low", 4),
-        *each("PopPriorityIT#test_priority_consume_retry_as_highest", 4),
-        *each("PopPriorityIT#test_priority_consume_retry_as_lowest", 4),
-        *each("PopPriorityIT#test_priority_consume_use_separate_retry_queue", 4),
-        *each("PopPriorityIT#test_priority_consume_use_separate_retry_queue_with_queue_expansion", 4),
-        *each("PopPriorityIT#test_priority_send", 4),
-    ),
     Reason.STATIC_TOPICS: (
         "CreateAndUpdateTopicIT#testStaticTopicNotAffected",
         "StaticTopicIT#testCommandsWithBrokers",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from arrowmq import refusals
 from arrowmq.broker import names
+from arrowmq.broker.groups.table import PRIORITY_FACTOR, is_priority_factor
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import (
@@ -73,9 +74,12 @@ class GroupAdmin:
         for signed_key, value in (wanted.attributes or {}).items():
             key = signed_key.lstrip("+-")
             why = refusals.reason(refusals.GROUP_ATTRIBUTES, key, value)
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, why or f"unsupported key: {key}, a subscription group has no such attribute"
-            )
+            if why is None and key != PRIORITY_FACTOR:
+                why = f"unsupported key: {key}, a subscription group has no such attribute"
+            if why is None and not signed_key.startswith("-") and not is_priority_factor(value):
+                why = f"value is not in range(0, 100): {value!r} for {key}"
+            if why is not None:
+                raise Refused(ResponseCode.SYSTEM_ERROR, why)
         if wanted.retry_queue_nums < 0:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,

@@ -17,6 +17,18 @@ from arrowmq.wire.bodies import DataVersion, SubscriptionGroupConfig
 log = logging.getLogger(__name__)
 
 FORBID_READ = 1 << 2
+PRIORITY_FACTOR = "priority.factor"
+ALWAYS = 100
+
+
+def is_priority_factor(text: str) -> bool:
+    return text.isdecimal() and int(text) <= ALWAYS
+
+
+def priority_factor(group: SubscriptionGroupConfig) -> int:
+    """In how many of a hundred pops higher priorities come first."""
+    text = (group.attributes or {}).get(PRIORITY_FACTOR, "")
+    return int(text) if is_priority_factor(text) else ALWAYS
 
 
 class SubscriptionGroups:
@@ -70,6 +82,15 @@ class SubscriptionGroups:
         )
 
     def update(self, wanted: SubscriptionGroupConfig) -> None:
+        """Attributes are changes: `+name` sets one, `-name` takes it away, what is not named stays."""
+        existing = self.table.get(wanted.group_name)
+        attributes = dict(existing.attributes or {}) if existing is not None else {}
+        for signed_key, value in (wanted.attributes or {}).items():
+            if signed_key.startswith("-"):
+                attributes.pop(signed_key[1:], None)
+            else:
+                attributes[signed_key.removeprefix("+")] = value
+        wanted.attributes = attributes
         self.table[wanted.group_name] = wanted
         self._changed()
 

@@ -13,6 +13,7 @@ import struct
 from typing import Any
 
 from arrowmq.broker.address import BrokerAddress
+from arrowmq.broker.groups.table import priority_factor
 from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.pop.check_points import CheckPoint, CheckPoints, Lane
 from arrowmq.broker.pop.checks import PopChecks
@@ -70,12 +71,6 @@ def queue_offsets(pieces: list[memoryview]) -> list[int]:
         for begin, _ in record_bounds(piece):
             found.append(_queue_offset(piece, begin + _QUEUE_OFFSET_AT)[0])
     return found
-
-
-def priority_factor(group: SubscriptionGroupConfig) -> int:
-    """In how many of a hundred pops higher priorities come first."""
-    text = (group.attributes or {}).get("priority.factor", "")
-    return int(text) if text.isdecimal() else 100
 
 
 class Pop:

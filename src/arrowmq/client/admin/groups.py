@@ -156,14 +156,16 @@ class GroupAdmin(ClusterAdmin):
             found.update(stats.offset_table)
         return dict(sorted(found.items()))
 
-    async def in_flight(self, group: str, topic: str | None = None) -> tuple[list[InFlight], int]:
+    async def in_flight(
+        self, group: str, topic: str | None = None, *, address: str | None = None
+    ) -> tuple[list[InFlight], int]:
         """What the group has popped and not acknowledged: the oldest of it, and how many messages. Apache's brokers do
         not tell."""
         found: list[InFlight] = []
         total = 0
         ext = text(consumerGroup=self.namespace.wrap(group), topic=self.namespace.wrap(topic) if topic else "")
-        for address in (await self.masters()).values():
-            stats = await self.call_body(address, RequestCode.GET_CONSUME_STATS, ext, ConsumeStats)
+        for each in [address] if address is not None else (await self.masters()).values():
+            stats = await self.call_body(each, RequestCode.GET_CONSUME_STATS, ext, ConsumeStats)
             found += stats.arrowmq_in_flight or ()
             total += stats.arrowmq_in_flight_total or 0
         return sorted(found, key=lambda each: each.pop_time), total

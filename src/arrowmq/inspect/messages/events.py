@@ -172,6 +172,12 @@ def _first_delivery(life: Life, group: GroupLife) -> list[Event]:
         what = "its properties" if group.is_sql else f"tag {life.message.tag!r}"
         text = f"the filter of {group.group}, {group.subscription!r}, does not match {what}"
         return [Event(0, "filtered", text + ": it never gets this message")]
+    popped = group.in_flight
+    if popped is not None:
+        whose = f" at {popped.client}" if popped.client else ""
+        when = time_text(popped.visible_at)
+        text = f"{group.group} popped it{whose} and has not acknowledged it: it comes back at {when}"
+        return [Event(popped.pop_time, "in flight", text)]
     if group.consumed is not None and group.consumed > offset:
         was = (
             "sent back or parked, see there"

@@ -20,6 +20,7 @@ from arrowmq.inspect.broker_clock import SKEW_MS, clock_skew_ms
 from arrowmq.inspect.messages.finding import find_by_id, host_text, offsets_at
 from arrowmq.wire import properties as prop
 from arrowmq.wire.bodies import ConsumeQueueData
+from arrowmq.wire.bodies.admin import InFlight
 from arrowmq.wire.message_queue import MessageQueue
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -69,6 +70,8 @@ class GroupLife:
     passes: bool | None = None
     consumed: int | None = None
     pulled: int | None = None
+    #: Who popped it and has not acknowledged it
+    in_flight: InFlight | None = None
     #: Copies in the group's retry topic, each with the group's offset in that queue
     retries: list[tuple[ReceivedMessage, int | None]] = field(default_factory=list)
     letters: list[ReceivedMessage] = field(default_factory=list)
@@ -210,6 +213,10 @@ async def _group_life(admin: Admin, masters: dict[str, str], life: Life, group: 
         known.consumed = await admin.committed(group, queue)
         progress = (await admin.consume_stats(group, life.topic)).get(queue)
         known.pulled = progress.pull_offset if progress is not None else None
+        popped, _ = await admin.in_flight(group, life.topic, address=masters[message.broker_name])
+        place = (life.topic, message.queue_id)
+        mine = (each for each in popped if (each.topic, each.queue_id) == place)
+        known.in_flight = next((each for each in mine if message.queue_offset in each.offsets), None)
         body = await admin.queue_entries(
             masters[message.broker_name], life.topic, message.queue_id, message.queue_offset, group=group
         )
