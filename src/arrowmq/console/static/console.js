@@ -280,13 +280,17 @@
     box.addEventListener("keydown", (event) => {
       if (event.key === "ArrowDown") { choose(chosen + 1); event.preventDefault(); }
       else if (event.key === "ArrowUp") { choose(chosen - 1); event.preventDefault(); }
-      else if (event.key === "Enter") { const hit = $('li[aria-selected="true"]', hits) || $("li[data-url]", hits); if (hit) location.href = hit.dataset.url; }
+      else if (event.key === "Enter") { clearTimeout(wait); search().then(() => { const hit = $('li[aria-selected="true"]', hits); if (hit) location.href = hit.dataset.url; }); }
       else if (event.key === "Escape") { closeHits(); box.blur(); }
     });
     hits.addEventListener("pointerdown", (event) => { const hit = event.target.closest("li[data-url]"); if (hit) location.href = hit.dataset.url; });
     box.addEventListener("blur", closeHits);
   }
+  // Who has moved to a hit and presses Enter means that one.
+  const kept = (rows) => Math.max(0, rows.findIndex((row) => row.url === chosenUrl));
+  let chosenUrl = "";
   async function search() {
+    chosenUrl = $('li[aria-selected="true"]', hits)?.dataset.url ?? "";
     const number = ++asked;
     if (!box.value.trim()) { closeHits(); return; }
     const answer = await ask("GET", "/api/search?q=" + encodeURIComponent(box.value)).catch(() => ({ rows: [] }));
@@ -305,7 +309,7 @@
     hits.hidden = false;
     box.setAttribute("aria-expanded", "true");
     chosen = -1;
-    if (answer.rows.length) choose(0);
+    if (answer.rows.length) choose(kept(answer.rows));
   }
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !/INPUT|TEXTAREA|SELECT/.test(document.activeElement.tagName) && !event.ctrlKey && !event.metaKey && box) { event.preventDefault(); box.focus(); box.select(); }
