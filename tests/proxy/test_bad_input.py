@@ -17,6 +17,8 @@ import h2.settings
 import pytest
 from proxy_client import SERVICE, Clients, Stub, message
 
+from arrowmq.config import ConfigError
+from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.server import Node
@@ -160,3 +162,9 @@ async def test_any_request_gets_an_answer(client: Stub, caplog: pytest.LogCaptur
         stream.call.cancel()
     assert [] == [record.getMessage() for record in caplog.records if record.exc_info]
     assert await works(client)
+
+
+@pytest.mark.parametrize("key", ["remotingListenPort", "remotingAdvertisedAddress"])
+def test_remoting_through_the_proxy_is_refused_with_a_sentence(key: str) -> None:
+    with pytest.raises(ConfigError, match="serves gRPC alone"):
+        ProxyConfig.from_properties({key: "127.0.0.1:8080"})

@@ -1,6 +1,6 @@
 """Apache's settings with their defaults, and what those that people change are for; from `settings.tsv`.
 
-The file is written by `tools/configuration_table.py` from Apache's list; the meanings are ours, in `words/`.
+The file has the names and defaults of Apache RocketMQ 5.5.0; the meanings are ours, in `words/`.
 """
 
 from __future__ import annotations

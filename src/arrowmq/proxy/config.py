@@ -1,8 +1,8 @@
 """The proxy's settings, by the names of Apache's rmq-proxy.json.
 
 Thread pools, queues of them and caches of Apache's proxy have no counterpart here; such keys are reported as without
-effect. Ours alone: `bindAddress`, `grpcAdvertisedAddress` and `remotingAdvertisedAddress`, for proxies behind a name or
-in a container.
+effect. Ours alone: `bindAddress` and `grpcAdvertisedAddress`, for proxies behind a name or in a container. What would ask
+for remoting through the proxy is refused: it serves gRPC alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from arrowmq.config import ConfigError, camel_case, fill
 from arrowmq.remoting.address import AddressError, parse_addresses
 
 GRPC_PORT = 8081
-REMOTING_PORT = 8080
+REFUSED = dict.fromkeys(
+    ("remotingListenPort", "remotingAdvertisedAddress"),
+    "this proxy serves gRPC alone: remoting clients connect to the brokers themselves, through a NameServer",
+)
 
 
 @dataclass(slots=True)
@@ -27,10 +30,8 @@ class ProxyConfig:
     rocket_mq_cluster_name: str = field(default="DefaultCluster", metadata={"key": "rocketMQClusterName"})
     proxy_mode: str = "CLUSTER"
     grpc_server_port: int = GRPC_PORT
-    remoting_listen_port: int = REMOTING_PORT
     #: `host:port` by which clients reach this proxy; empty: the address that a client used itself
     grpc_advertised_address: str = ""
-    remoting_advertised_address: str = ""
     use_endpoint_port_from_request: bool = True
     grpc_shutdown_time_seconds: int = 30
     grpc_max_inbound_message_size: int = 16 * 1024 * 1024
@@ -87,6 +88,9 @@ class ProxyConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> tuple[ProxyConfig, list[str]]:
         """The settings, and the keys that are not among them. Raises `ConfigError`."""
+        for key, why in REFUSED.items():
+            if properties.get(key):
+                raise ConfigError(f"{key}={properties[key]}: {why}")
         config, unknown = fill(cls, properties)
         config.check()
         return config, sorted(unknown)
@@ -94,14 +98,10 @@ class ProxyConfig:
     def check(self) -> None:
         if self.proxy_mode.upper() not in ("CLUSTER", "LOCAL"):
             raise ConfigError(f"proxyMode={self.proxy_mode}: expected CLUSTER or LOCAL")
-        for key, text in (
-            ("grpcAdvertisedAddress", self.grpc_advertised_address),
-            ("remotingAdvertisedAddress", self.remoting_advertised_address),
-        ):
-            try:
-                parse_addresses(text)
-            except AddressError as error:
-                raise ConfigError(f"{key}: {error}") from error
+        try:
+            parse_addresses(self.grpc_advertised_address)
+        except AddressError as error:
+            raise ConfigError(f"grpcAdvertisedAddress: {error}") from error
         if self.metric_collector_mode.lower() not in ("off", "on", "proxy"):
             raise ConfigError(f"metricCollectorMode={self.metric_collector_mode}: expected off, on or proxy")
         for name in ("grpc_max_inbound_message_size", "grpc_client_consumer_long_polling_batch_size"):
