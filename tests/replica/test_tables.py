@@ -126,3 +126,19 @@ async def test_users_and_rights_are_the_masters_within_seconds(tmp_path: Path) -
         assert "ann" in theirs.accounts.acls
         await ours.change(lambda accounts: accounts.without_user("ann"))
         await until(lambda: theirs.user("ann") is None, 10)
+
+
+async def test_a_topic_made_anew_at_once_begins_anew_on_the_slave_too(tmp_path: Path) -> None:
+    """Its records come with the log, before the tables say that it was deleted."""
+    async with Cluster(tmp_path) as cluster:
+        master, slave = await cluster.master(), await cluster.slave()
+        await create_topic(master, "orders", 1)
+        await send(cluster, 20)
+        await caught_up(master, slave)
+        await ask(master, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+        await create_topic(master, "orders", 1)
+        await send(cluster, 3)
+        await caught_up(master, slave)
+        assert store_of(master).max_offset("orders", 0) == 3
+        assert store_of(slave).max_offset("orders", 0) == 3
+        assert store_of(master).entries("orders", 0, 0, 9) == store_of(slave).entries("orders", 0, 0, 9)

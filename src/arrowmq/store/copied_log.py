@@ -9,6 +9,7 @@ file size that is not the other broker's, bytes that are no record. `cut` drops 
 
 from __future__ import annotations
 
+import logging
 import struct
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ from arrowmq.store.positions import Appended
 if TYPE_CHECKING:
     from arrowmq.store.append._tail_plain import IndexTail, LogTail, QueueTail
     from arrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
 
 _SIZE_AND_MAGIC = struct.Struct(">II")
 _LARGEST_RECORD_OVERHEAD = 65_536  # how much a record may exceed maxMessageSize by: topic, properties, fields
@@ -71,6 +74,15 @@ class CopySink:
         if tail.next_offset != before:
             self.entries_restored += 1
         return True
+
+    def begun_anew(self, tail: QueueTail, queue_offset: int) -> QueueTail | None:
+        """The master deleted the topic and made it again, and the tables have not said so yet."""
+        queue = self._queues.get(tail.topic, tail.queue_id)
+        watched = tail.watched
+        log.info("queue begins anew topic=%s queue=%d offset=%d", tail.topic, tail.queue_id, queue_offset)
+        queue.begin_again()
+        queue.tail.watched = watched
+        return queue.tail
 
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
         self._store.index.restore(topic, words, physical, store_timestamp)

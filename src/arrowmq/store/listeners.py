@@ -22,11 +22,15 @@ Listener = Callable[[str, int, int, int, int, bytes], object]
 _PREPARED, _ROLLBACK, _TRANSACTION = 0x4, 0xC, 0xC
 
 
+MOST_PENDING = 65_536
+
+
 class Listeners:
     def __init__(self) -> None:
         self._of_watched: list[Listener] = []
         self.of_every: Steps[Listener] = Steps("store listener")
         self._pending: deque[tuple[int, QueueTail, Facts]] = deque()  # until readers may see them
+        self._newest: dict[QueueTail, tuple[int, Facts]] = {}  # of those that are too many, the last of each queue
 
     def add(self, callback: Listener, *, every: bool, touches: Touches = ANYTHING) -> None:
         if every:
@@ -54,7 +58,11 @@ class Listeners:
 
     def _notify_at(self, hold_until: int, queue: QueueTail, facts: Facts) -> None:
         if hold_until:
-            self._pending.append((hold_until, queue, facts))
+            # Where replicas are promised and gone for hours, nobody may see hours of messages: not each is remembered.
+            if len(self._pending) < MOST_PENDING and not self._newest:
+                self._pending.append((hold_until, queue, facts))
+            else:
+                self._newest[queue] = (hold_until, facts)
         else:
             self._notify_all(queue, facts)
 
@@ -67,6 +75,11 @@ class Listeners:
         while self._pending and self._pending[0][0] <= confirmed:
             _, queue, facts = self._pending.popleft()
             self._notify_all(queue, facts)
+        if self._newest and not self._pending:
+            for queue, (hold_until, facts) in list(self._newest.items()):
+                if hold_until <= confirmed:
+                    del self._newest[queue]
+                    self._notify_all(queue, facts)
 
     def _notify_all(self, queue: QueueTail, facts: Facts) -> None:
         if queue.watched:

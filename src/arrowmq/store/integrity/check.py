@@ -112,6 +112,10 @@ class QueueRebuild:
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
         """The index is checked entry by entry later."""
 
+    def begun_anew(self, tail: QueueTail, queue_offset: int) -> QueueTail | None:
+        """A queue that has its entries keeps them."""
+        return None
+
     def arrived(self, tail: QueueTail, store_timestamp: int, properties: bytes) -> None:
         """Nobody reads what is rebuilt here."""
 

@@ -98,6 +98,10 @@ class RecoverySink:
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
         self._index.restore(topic, words, physical, store_timestamp)
 
+    def begun_anew(self, tail: QueueTail, queue_offset: int) -> QueueTail | None:
+        """A queue that has its entries keeps them."""
+        return None
+
     def arrived(self, tail: QueueTail, store_timestamp: int, properties: bytes) -> None:
         """Nobody reads yet."""
 

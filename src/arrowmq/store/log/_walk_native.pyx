@@ -231,6 +231,13 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
         route.queue_id = queue_id
         route.queue = sink.queue(route.topic, queue_id)
     queue = route.queue
+    if (
+        queue is not None and transaction != 0x4 and transaction != 0xC
+        and queue.max_physical > 0 and physical >= queue.max_physical and queue_offset < queue.next_offset
+    ):
+        renewed = sink.begun_anew(queue, queue_offset)
+        if renewed is not None:
+            route.queue = queue = renewed
     wants_entry = (
         transaction != 0x4 and transaction != 0xC and queue is not None
         and not (physical + parts.size <= queue.max_physical or queue_offset < queue.next_offset)

@@ -83,6 +83,10 @@ class Sink(Protocol):
 
     def restore_entry(self, queue: QueueTail, queue_offset: int, physical: int, size: int, code: int) -> bool: ...
 
+    def begun_anew(self, queue: QueueTail, queue_offset: int) -> QueueTail | None:
+        """A record behind all that a queue has, with an offset that it has already: its topic was deleted and made anew
+        meanwhile. Gives the new queue, or None if that is not to be."""
+
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None: ...
 
     def arrived(self, queue: QueueTail, store_timestamp: int, properties: bytes) -> None:
@@ -289,6 +293,8 @@ def walk(
             transaction = sys_flag & 0xC
             if transaction not in (0x4, 0xC):
                 queue = sink.queue(topic, queue_id)
+                if queue is not None and physical >= queue.max_physical > 0 and queue_offset < queue.next_offset:
+                    queue = sink.begun_anew(queue, queue_offset) or queue
                 if queue is not None:
                     code = tags_code(queue, tags, delay, store_timestamp)
                     before = queue.next_offset

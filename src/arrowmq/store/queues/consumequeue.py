@@ -413,6 +413,16 @@ class ConsumeQueue:
         if self.folder.is_dir():
             self._disk.remove_folder(self.folder)
 
+    def begin_again(self) -> None:
+        """Drop every entry; the next one is that of offset 0 again."""
+        for segment in self.segments:
+            segment.delete()
+        self.segments = []
+        self.tail.next_offset = self.tail.max_physical = 0
+        self.tail.attach(None, 0, 0)
+        self.tail.reserved = self._filled_to = self._forced_to = 0
+        self._min_bytes, self._checked_min = 0, -1
+
     def unmap(self) -> None:
         """Unmap the files; the next message or reader maps what it needs again."""
         self._mapped.remove(self)
