@@ -1,8 +1,8 @@
 """The proxy's settings, by the names of Apache's rmq-proxy.json.
 
 Thread pools, queues of them and caches of Apache's proxy have no counterpart here; such keys are reported as without
-effect. Ours alone: `bindAddress` and `grpcAdvertisedAddress`, for proxies behind a name or in a container. What would ask
-for remoting through the proxy is refused: it serves gRPC alone.
+effect. Ours alone: `bindAddress` and `grpcAdvertisedAddress`, for proxies behind a name or in a container. What would
+ask for remoting through the proxy is refused: it serves gRPC alone.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from arrowmq.config import ConfigError, camel_case, fill
 from arrowmq.remoting.address import AddressError, parse_addresses
 
 GRPC_PORT = 8081
-REFUSED = dict.fromkeys(
-    ("remotingListenPort", "remotingAdvertisedAddress"),
-    "this proxy serves gRPC alone: remoting clients connect to the brokers themselves, through a NameServer",
-)
+NO_REMOTING = "this proxy serves gRPC alone: remoting clients connect to the brokers themselves, through a NameServer"
+REFUSED = dict.fromkeys(("remotingListenPort", "remotingAdvertisedAddress"), NO_REMOTING)
 
 
 @dataclass(slots=True)
