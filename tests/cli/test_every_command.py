@@ -57,6 +57,7 @@ LOCAL: dict[str, tuple[list[str], int, str]] = {
     "replica": (["--of", "nonsense", "--broker", "broker-a", "--dir", "x"], 1, "'nonsense' is no address"),
     "controller": (["--etcd", "nonsense"], 1, "expected http://host:port"),
     "tls make": (["--days", "0"], 2, "0 is not in the range"),
+    "console": (["--port", "70000"], 2, "70000 is not in the range"),
     "proxy": (["-n", "nowhere"], 2, "'nowhere' is no NameServer address"),
     "store check": (["no-such-folder"], 2, "does not exist"),
     "store dump": (["no-such-folder"], 2, "does not exist"),
@@ -154,7 +155,15 @@ def test_every_verb_helps_with_an_example(command: Command, verb: str) -> None:
 def test_every_verb_is_in_the_docs_with_what_it_prints(verb: str) -> None:
     docs = Path(__file__).parents[2] / "docs"
     if verb in LOCAL:
-        names = ("operations.md", "store.md", "spark/pipelines.md", "failover.md", "security.md", "proxy.md")
+        names = (
+            "operations.md",
+            "store.md",
+            "spark/pipelines.md",
+            "failover.md",
+            "security.md",
+            "proxy.md",
+            "console.md",
+        )
         pages = [docs / name for name in names]
         assert any(f"arrowmq {verb}" in page.read_text() for page in pages)
     else:
