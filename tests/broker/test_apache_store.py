@@ -119,3 +119,15 @@ async def test_what_apache_ended_stays_ended(apache: Any) -> None:
     assert "ended before" in (answer.remark or "")
     assert keys_in(apache, "TopicTransaction") == before
     assert apache.broker.services.transactions.repeated == 1
+
+
+async def test_messages_in_flight_whose_acks_wait_in_apaches_timer_do_not_come_back(apache: Any) -> None:
+    """Apache's broker had delivered the check points of a pop, and not yet their acks, which came a second later."""
+    revive, store = apache.broker.services.pop_revive, apache.broker.store
+    before = keys_in(apache, "%RETRY%GroupPopPush_TopicPopPush")
+    assert 6 == revive.table.in_flight
+    await apache.clock.advance(10)
+    assert 0 == revive.table.in_flight
+    assert before == keys_in(apache, "%RETRY%GroupPopPush_TopicPopPush")
+    assert 0 == sum(queue.unreadable for queue in revive.log.queues)
+    assert 6 == store.max_offset(revive.log.topic, 2) - 5  # the acks, and nothing that was taken back

@@ -228,15 +228,22 @@ class SimpleConsumer(Scope):
         *,
         accept: tuple[int, ...] = (),
     ) -> Command:
-        for route in list(self._session.routes.values()):
-            address = route.master(broker_name)
-            if address is not None:
-                try:
-                    return await self._session.ask(address, request, what, timeout_s, accept=accept)
-                except Unreachable:
-                    self._session.spawn(self._session.refresh_routes(), "refresh routes")
-                    raise
-        raise NoRoute(", ".join(self._subscriptions), broker_name, f"The broker {broker_name} is in no route now")
+        address = self._master(broker_name)
+        if address is None:  # it may have registered since
+            for topic in self._subscriptions:
+                await self._session.refresh_route(topic)
+            address = self._master(broker_name)
+        if address is None:
+            raise NoRoute(", ".join(self._subscriptions), broker_name, f"The broker {broker_name} is in no route now")
+        try:
+            return await self._session.ask(address, request, what, timeout_s, accept=accept)
+        except Unreachable:
+            self._session.spawn(self._session.refresh_routes(), "refresh routes")
+            raise
+
+    def _master(self, broker_name: str) -> str | None:
+        found = (route.master(broker_name) for route in self._session.routes.values())
+        return next(filter(None, found), None)
 
 
 def _positive(seconds: float, name: str) -> float:
