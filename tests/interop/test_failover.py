@@ -63,6 +63,8 @@ def test_a_master_is_lost_and_nothing_acknowledged_is(play: str, tmp_path: Path)
             body for body, receipt in zip(during, results, strict=True) if receipt.get("status") == "SEND_OK"
         }
         after = [f"after {number}" for number in range(50)]
+        # A Java producer whose master fell silent keeps the old route until it asks again, every 30 seconds.
+        trio.wait("the producer is back", lambda: bool(producer.send(topic, [{"body": "back"}])[0].get("status")), 60)
         receipts = producer.send(topic, [{"body": body} for body in after])
         assert {"SEND_OK"} == {receipt.get("status") for receipt in receipts}, receipts
         acknowledged |= set(after)
