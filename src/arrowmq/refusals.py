@@ -166,8 +166,8 @@ CONTROLLER_SETTINGS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "metricsExporterType",
-        Values("other than DISABLE or PROM", lambda text: text.upper() not in ("", "DISABLE", "PROM"), "OTLP_GRPC"),
-        "metrics are on a page for Prometheus and are sent nowhere: take PROM or DISABLE",
+        Values("other than DISABLE", lambda text: text.upper() not in ("", "DISABLE"), "PROM"),
+        "a controller has no page of metrics; what it decides is shown by `arrowmq cluster show`: take DISABLE",
     ),
 )
 
