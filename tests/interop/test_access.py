@@ -18,6 +18,7 @@ from oracle.scene import Listener, Producer
 from oracle.target import Target
 
 from arrowmq import ArrowMQError, sync
+from arrowmq.wire.codes import ResponseCode
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.xdist_group("access")]
 
@@ -177,11 +178,11 @@ def test_clients_that_sign_work_with_what_is_theirs_and_nothing_else(
         assert ["SEND_OK"] * 5 == [receipt["status"] for receipt in receipts]
         assert {f"b{n}" for n in range(5)} == {record["body"] for record in listener.quiet(5)}
         (refused,) = producer.send("theirs", [{"key": "k", "body": "b"}])
-        assert "User:client has no permission to access Topic:theirs from 127.0.0.1" in str(refused)
+        assert is_refused(refused, "User:client has no permission to access Topic:theirs from 127.0.0.1")
     with hands.start(flavour, target.namesrv, target.broker, tmp_path) as stranger:
         producer = Producer(stranger, "p", "mine_producers", retries=0)
         (refused,) = producer.send(mine, [{"key": "k", "body": "b"}])
-        assert "username cannot be null" in str(refused)
+        assert is_refused(refused, "username cannot be null")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,6 +197,11 @@ def test_the_python_client_signs_alike(targets: dict[str, Target], kind: str) ->
         namesrv, group="mine_python", topic="mine_python", consume_from="first", credentials=CLIENT
     ) as consumer:
         assert [b"b"] == [message.body for message in consumer.receive(timeout_s=30)]
+
+
+def is_refused(outcome: dict[str, Any], why: str) -> bool:
+    """The Java client hands on the code of a refusal, the others its words."""
+    return outcome.get("code") == ResponseCode.NO_PERMISSION or why in str(outcome)
 
 
 MQADMIN = [
