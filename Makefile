@@ -36,7 +36,7 @@ unit: setup  ## the tests, with the native modules
 	$(PYTEST) -m "not interop" -n 2 --dist loadgroup
 
 reference: setup  ## the same tests, without the native modules: the pure-Python reference only
-	ARROWMQ_PURE_PYTHON=1 $(PYTEST) -m "not interop and not spark" --ignore tests/chaos -n 2 --dist loadgroup
+	ARROWMQ_PURE_PYTHON=1 $(PYTEST) -m "not interop and not spark" $(patsubst %,--ignore tests/%,chaos console fuzz sim) -n 2 --dist loadgroup
 
 test: check unit reference  ## everything that guards a change
 
