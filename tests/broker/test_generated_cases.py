@@ -88,7 +88,7 @@ class Stream:
 
 
 #: Which of them a step of the general path touches, or the broker writes: no other may keep a message off the fast path
-TOUCHED = {properties.DELAY, properties.TRAN_MSG, *properties.TIMERS, *REPLACED_PROPERTIES}
+TOUCHED = {properties.DELAY, properties.TRAN_MSG, properties.PRIORITY, *properties.TIMERS, *REPLACED_PROPERTIES}
 
 
 async def test_every_property_with_every_kind_of_value_is_stored_the_same(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -79,10 +80,23 @@ class Server:
     def _dial(self, process: Process, peer: Peer, port: int) -> Any:
         return self.simulation.loop.network.connect(process, lambda: peer, self.machine.host, port)
 
+    def close(self) -> None:
+        """What the simulation replaced is as before."""
+        self._watch.stop()
+        self.simulation.__exit__(None, None, None)
+        shutil.rmtree(self.simulation.folder, ignore_errors=True)
+
 
 @cache
 def server() -> Server:
     return Server()
+
+
+def close() -> None:
+    """The server, if one was started."""
+    if server.cache_info().currsize:
+        server().close()
+        server.cache_clear()
 
 
 def feed(data: bytes) -> None:

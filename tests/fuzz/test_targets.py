@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import serving
 from mutating import mutated
 from targets import TARGETS
 
 INPUTS = int(os.environ.get("ARROWMQ_FUZZ_INPUTS", "1500"))
 SLOW = {"store": 60, "requests": 3}  # times dearer than the others
 FOUND = Path(__file__).parent / "found"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    yield
+    serving.close()
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -23,6 +23,7 @@ class Admin(Facade[client.Admin]):
     topic_config = blocking(client.Admin.topic_config)
     topic_configs = blocking(client.Admin.topic_configs)
     topic_stats = blocking(client.Admin.topic_stats)
+    topic_stats_at = blocking(client.Admin.topic_stats_at)
     groups_of_topic = blocking(client.Admin.groups_of_topic)
 
     # -- groups and offsets
@@ -31,6 +32,8 @@ class Admin(Facade[client.Admin]):
     delete_group = blocking(client.Admin.delete_group)
     groups = blocking(client.Admin.groups)
     group_config = blocking(client.Admin.group_config)
+    group_configs = blocking(client.Admin.group_configs)
+    in_flight = blocking(client.Admin.in_flight)
     consumers = blocking(client.Admin.consumers)
     producers = blocking(client.Admin.producers)
     running_info = blocking(client.Admin.running_info)
@@ -43,6 +46,7 @@ class Admin(Facade[client.Admin]):
     reset_offsets = blocking(client.Admin.reset_offsets)
     plan_reset = blocking(client.Admin.plan_reset)
     apply_reset = blocking(client.Admin.apply_reset)
+    clone_offsets = blocking(client.Admin.clone_offsets)
 
     # -- messages
 
@@ -68,6 +72,16 @@ class Admin(Facade[client.Admin]):
     take_rights = blocking(client.Admin.take_rights)
     rights = blocking(client.Admin.rights)
     all_rights = blocking(client.Admin.all_rights)
+
+    # -- masters and slaves
+
+    ha_status = blocking(client.Admin.ha_status)
+    epochs = blocking(client.Admin.epochs)
+    sync_state = blocking(client.Admin.sync_state)
+    controller_leader = blocking(client.Admin.controller_leader)
+    controlled_set = blocking(client.Admin.controlled_set)
+    elect_master = blocking(client.Admin.elect_master)
+    switch_master = blocking(client.Admin.switch_master)
 
     # -- servers
 
