@@ -44,7 +44,7 @@ MESSAGES = 20_000
 PAIRS = [("arrowmq", "arrowmq"), ("apache", "arrowmq"), ("arrowmq", "apache")]
 if SOAK:
     PAIRS.append(("apache", "apache"))  # what its own pair shows in the same script
-# From a slave of Apache's behind our master consumers do not read on yet: `make replica-soak` shows how far it comes.
+# From a slave of Apache's behind our master consumers do not read on yet: ARROWMQ_SOAK=1 plays it.
 READ_ON = PAIRS if SOAK else [pair for pair in PAIRS if pair[1] == "arrowmq"]
 
 
