@@ -25,7 +25,7 @@ class Server:
         settings = [part for setting in SETTINGS for part in ("--set", setting)]
         where = ["--dir", str(folder / "data"), "--namesrv-port", "0", "--port", "0"]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", ARROWMQ, "server", *where, *settings],
+            [sys.executable, "-c", ARROWMQ, "server", "--no-proxy", *where, *settings],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -60,7 +60,7 @@ class BrokerProcess:
         where = ["--dir", str(self.folder), "--namesrv-port", str(self.names_port), "--port", str(self.port)]
         options = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, "server", *where, *options],
+            [sys.executable, "-c", program, "server", "--no-proxy", *where, *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
