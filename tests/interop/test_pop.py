@@ -133,4 +133,3 @@ def test_java_push_consumers_pop_share_and_outlive_a_kill(target_kind: str, tmp_
             seen = [record for member in members for record in member.seen(0, 1)]
             found = {record["body"] for record in seen}
         assert wanted <= found
-        assert all(member.seen(0, 1) for member in members), "one of the members got nothing"

@@ -84,8 +84,8 @@ class Feeds:
         self._second()
         self.settle()
 
-    def stop(self, why: str) -> None:
-        """It is none any more: slaves go, nothing is promised of them."""
+    def stop(self, why: str, *, keeps_promise: bool = False) -> None:
+        """It is none any more: slaves go, and nothing is promised of them unless the broker stops with that."""
         for timer in (self._tick_timer, self._second_timer):
             if timer is not None:
                 timer.cancel()
@@ -97,7 +97,12 @@ class Feeds:
             feed.close(why)
         self._is_sync = False
         self._store.positions.wants_replicas = None
-        self._promise(APPENDED)
+        if not keeps_promise:
+            self._promise(APPENDED)
+
+    def promise_replicas(self) -> None:
+        """What the settings ask for, before anybody is connected."""
+        self._promise(replicated(max(1, self._config.in_sync_replicas) - 1))
 
     def close(self) -> None:
         if self._listener is not None:

@@ -63,6 +63,10 @@ class Replication:
         broker.role.on_enter.append(self._enter)
         broker.registration.on_answer.append(self._registered)
         broker.on_config_change.append(self._config_changed)
+        if self._may_wait(broker.role.current):
+            # Before its port opens: a sender may come sooner than the role is taken up.
+            broker.path.may_wait = True
+            self.feeds.promise_replicas()
         broker.ha_report = self.report
         broker.runtime_reports.append(self.runtime)
 
@@ -96,7 +100,8 @@ class Replication:
         if role is Role.SLAVE:
             await self.follower.stop()
         else:
-            self.feeds.stop("this broker is no master any more")
+            # One that stops for good keeps its promise: who sends meanwhile hears that it was not kept.
+            self.feeds.stop("this broker is no master any more", keeps_promise=not self.broker.is_running)
 
     def _config_changed(self) -> None:
         self.broker.store.positions.replica_timeout_s = self.config.slave_timeout / 1000

@@ -74,7 +74,7 @@ class ControlledFeeds(Feeds):
         self._floor = int(self._store.appended)
         super().start(is_sync=is_sync)
 
-    def stop(self, why: str) -> None:
+    def stop(self, why: str, *, keeps_promise: bool = False) -> None:
         """What was not confirmed by now may be cut when this broker follows another: nobody reads it, and who waits for
         it to be acknowledged is not told that it was."""
         positions = self._store.positions
@@ -82,7 +82,7 @@ class ControlledFeeds(Feeds):
         self._is_leaving = True
         positions.promised = self._lowest | replicated(1)
         positions.members_have(confirmed)
-        super().stop(why)
+        super().stop(why, keeps_promise=keeps_promise)
         self._is_leaving = False
         positions.abandon()
 
