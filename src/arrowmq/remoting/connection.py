@@ -165,7 +165,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
     # --- what came in ------------------------------------------------------------------------------------------------
 
     def _process(self, view: memoryview, has_declined: bool = False) -> None:
-        """Work off the whole frames in `view`; keep what is left of it."""
+        """Process the whole frames in `view`; keep what is left of it."""
         endpoint = self._endpoint
         fast_path = endpoint.fast_path
         serve = endpoint.handlers.serve
