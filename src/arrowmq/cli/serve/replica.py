@@ -14,7 +14,7 @@ from arrowmq.cli.serve.command import common_options
     epilog=examples(
         "arrowmq replica --of localhost:9876 --broker broker-a --dir archive/broker-a",
         "arrowmq replica --of 10.0.0.1:9876 --broker broker-a --dir archive/broker-a --set fileReservedTime=8760",
-        "arrowmq store info archive/broker-a",
+        "arrowmq store stats archive/broker-a",
     )
 )
 @click.option("--of", "namesrv", required=True, metavar="HOST:PORT[;HOST:PORT]", help="The NameServers of the broker.")
