@@ -136,14 +136,11 @@ async def test_only_what_could_be_a_topic_can_be_deleted(node: Any, topic: str) 
     assert answer.code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_topics_made_by_messages_are_written_together_a_moment_later(node: Any) -> None:
+async def test_a_topic_made_by_a_message_is_on_disk_when_its_sender_is_answered(node: Any) -> None:
+    """Apache's broker, opening the store after a kill, knows the topics of this table and no others."""
     file = node.root / "config" / "topics.json"
     await node.client.send("one")
-    await node.client.send("two")
-    assert not file.exists()
-    await node.clock.advance(0.1)
-    await node.eventually(lambda: node.broker.topics.file.is_saved)
-    assert {"one", "two"} <= set(json.loads(file.read_bytes())["topicConfigTable"])
+    assert "one" in json.loads(file.read_bytes())["topicConfigTable"]
 
 
 async def test_a_topic_that_the_table_lost_is_found_again_by_its_queues(node: Any) -> None:

@@ -88,7 +88,7 @@ class SendService:
                 outcome = self._accept_batch(request, call, topic)
             else:
                 outcome = self._accept_one(request, call, topic)
-            must_save = self.topics.is_unsaved(request.topic) and not self._has_messages(topic)
+            must_save = self.topics.is_unsaved(request.topic) and not (is_known and self._has_messages(topic))
             if is_known and not must_save:
                 return outcome
             return self._answer_when_settled(outcome, must_save=must_save, must_route=not is_known)
@@ -103,8 +103,8 @@ class SendService:
     ) -> Answer:
         """The first messages of a topic. Who is told that one is there may at once start a consumer, which would not
         ask the NameServer a second time for half a minute; so the topic is in the route first, as with Apache's broker.
-        After a crash a topic is found again by the messages in its queues; while there are none, because all are half,
-        delayed or timed ones, it is on disk first."""
+        And it is on disk first: after a crash our broker finds a topic again by the messages in its queues, if there
+        are any and not only half, delayed or timed ones; Apache's, opening this store, goes by the table alone."""
         if must_save:
             await self.topics.saved()
         if must_route:
