@@ -43,6 +43,7 @@ class GrpcStreams:
         self._connection = connection
         self._methods = methods
         self._calls: dict[int, Call] = {}
+        self._not_grpc: dict[int, bytes] = {}  # what other requests are answered with, at their end
         self._tasks = tasks
         self._held = 0
         self._max_message_bytes = max_message_bytes
@@ -63,7 +64,10 @@ class GrpcStreams:
             call = self._calls.get(stream)
             if call is not None:
                 self._end(call)
+            elif stream in self._not_grpc:
+                self._answer_not_grpc(stream, self._not_grpc.pop(stream))
         elif kind == RESET:
+            self._not_grpc.pop(stream, None)
             call = self._calls.pop(stream, None)
             if call is not None:
                 self._held -= call.reader.held
@@ -87,10 +91,10 @@ class GrpcStreams:
         metadata = dict(headers)
         core = self._connection.core
         if metadata.get(b":method") != b"POST":
-            self._not_grpc(stream, b"405")
+            self._not_grpc[stream] = b"405"
             return
         if not metadata.get(b"content-type", b"").startswith(b"application/grpc"):
-            self._not_grpc(stream, b"415")
+            self._not_grpc[stream] = b"415"
             return
         path = metadata.get(b":path", b"")
         method = self._methods.get(path)
@@ -109,8 +113,9 @@ class GrpcStreams:
             except Exception as error:
                 self._failed(call, error)
 
-    def _not_grpc(self, stream: int, status: bytes) -> None:
-        """For people and probes that come with a browser's request."""
+    def _answer_not_grpc(self, stream: int, status: bytes) -> None:
+        """For people and probes that come with a browser's request; when it is whole, for it may be malformed to the
+        end, and a stream that was answered is no longer there to say so."""
         headers = [(b":status", status), (b"allow", b"POST"), (b"content-type", b"text/plain; charset=utf-8")]
         self._connection.core.respond(stream, headers, NOT_GRPC, [(b"x-served-by", b"arrowmq")])
 

@@ -523,6 +523,9 @@ cdef class Http2Core:
                 stream.send_window += more
                 if stream.send_window > LARGEST_WINDOW:
                     return self.end_stream(stream, FLOW_CONTROL_ERROR, events)
+            elif more == 0 and number not in self.resets:
+                self.put_number(F_RST_STREAM, number, PROTOCOL_ERROR)
+                self.know_reset(number)
         return self.idle_frame() if more < SMALL_WINDOW_UPDATE else 0
 
     cdef int on_settings(self, int flags, uint32_t number, const uint8_t* data, Py_ssize_t size) except -1:
