@@ -268,7 +268,7 @@ DASHBOARD = {
 
 STEPS = _ON_TOPICS + _ON_MESSAGES + _ON_GROUPS + _ON_OFFSETS + _ON_SERVERS + _ON_NAMESRV
 
-_CONTROLLER = "speaks to Apache's controller; ArrowMQ has none"
+_CONTROLLER = "speaks to a controller: needs brokers that obey one"
 _AUTH = "needs brokers that know users: test_access.py runs it against both"
 _LITE = "lite topics are not part of ArrowMQ"
 _STATIC = "static topics (queues mapped over brokers) are not part of ArrowMQ"
@@ -285,7 +285,7 @@ LEFT_OUT = {
     "switchTimerEngine": "ArrowMQ has one timer engine (Apache's FILE_TIME_WHEEL files)",
     "addBroker": "speaks to a broker container; ArrowMQ starts one process a broker",
     "removeBroker": "speaks to a broker container; ArrowMQ starts one process a broker",
-    "resetMasterFlushOffset": "concerns slaves; ArrowMQ has no replication yet",
+    "resetMasterFlushOffset": "concerns a slave: needs a pair of brokers",
     "getSyncStateSet": _CONTROLLER,
     "getBrokerEpoch": _CONTROLLER,
     "getControllerMetaData": _CONTROLLER,

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from oracle import apache, arrow, java, toolchain
@@ -33,7 +34,9 @@ def start(flavour: str, endpoints: str, folder: Path, *, tls: bool = False) -> H
         command, env = java.command("Hand", arguments, folder, classpath=_java_classes())
         return Hand(name, command, env, folder)
     if flavour == "python":
-        return Hand(name, [str(_python()), str(SOURCES / "python" / "hand.py"), endpoints], env, folder)
+        # Nothing is remembered of the interpreter: it may be gone when the next run finds the packages.
+        env["PYTHONPATH"] = str(_python_packages())
+        return Hand(name, [sys.executable, "-s", str(SOURCES / "python" / "hand.py"), endpoints], env, folder)
     if flavour == "go":
         return Hand(name, [str(_go_program()), endpoints, *(["tls"] if tls else [])], env, folder)
     if flavour == "node":
@@ -54,22 +57,15 @@ def _java_classes() -> str:
     return f"{folder}:{folder}/*"
 
 
-def _python() -> Path:
-    """The interpreter of an environment with nothing but the client in it."""
-    folder = toolchain.home() / f"grpc5-python-{hashlib.sha256(PYTHON_CLIENT.encode()).hexdigest()[:12]}"
-    with toolchain.made_once(folder) as fresh:
+def _python_packages() -> Path:
+    """A folder with nothing but the client and what it needs, for the interpreter that runs the tests."""
+    folder = toolchain.home() / f"grpc5-python-packages-{hashlib.sha256(PYTHON_CLIENT.encode()).hexdigest()[:12]}"
+    with toolchain.made_once(folder) as fresh, tempfile.TemporaryDirectory() as scratch:
         if fresh:
-            # A virtual environment cannot be moved: the packages lie in a folder of their own beside it.
-            fresh.mkdir(parents=True)
-            toolchain.run([sys.executable, "-m", "venv", str(fresh / "venv")], 300)
-            pip = [str(fresh / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-            toolchain.run([*pip, "--target", str(fresh / "packages"), PYTHON_CLIENT], 900)
-            shutil.rmtree(fresh / "venv")
-            (fresh / "python").write_text(
-                f'#!/bin/sh\nPYTHONPATH="{folder}/packages" exec "{sys.executable}" -s "$@"\n'
-            )
-            (fresh / "python").chmod(0o755)
-    return folder / "python"
+            toolchain.run([sys.executable, "-m", "venv", scratch], 300)
+            pip = [f"{scratch}/bin/python", "-m", "pip", "install", "--quiet"]
+            toolchain.run([*pip, "--target", str(fresh), PYTHON_CLIENT], 900)
+    return folder
 
 
 def _go_program() -> Path:
