@@ -33,6 +33,7 @@ from arrowmq.remoting.tls_reload import TlsReload
 if TYPE_CHECKING:
     from arrowmq.auth.guard import Guard
     from arrowmq.broker import Broker, BrokerConfig
+    from arrowmq.broker.broker import Extension
     from arrowmq.controller.config import ControllerConfig
     from arrowmq.controller.controller import Controller
     from arrowmq.metrics.page import MetricsPage
@@ -166,10 +167,8 @@ def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Par
     def part(node: Node) -> Component:
         from arrowmq.broker import Broker
         from arrowmq.broker.ports import BrokerPorts
-        from arrowmq.replica.controlled.replication import ControlledReplication
-        from arrowmq.replica.replication import Replication
 
-        replication = ControlledReplication if config.enable_controller_mode else Replication
+        replication = _replication_of(config)
         config.namesrv_addr = config.namesrv_addr or node.namesrv_address
         if not config.namesrv_addr:
             raise ConfigError("the broker knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
@@ -229,6 +228,17 @@ def local_proxy_part(config: ProxyConfig, clock: Clock, *, is_optional: bool) ->
         return node.proxy
 
     return part
+
+
+def _replication_of(config: BrokerConfig) -> Callable[[Broker], Extension]:
+    """What is not wanted is not imported: it would cost every start."""
+    if config.enable_controller_mode:
+        from arrowmq.replica.controlled.replication import ControlledReplication
+
+        return ControlledReplication
+    from arrowmq.replica.replication import Replication
+
+    return Replication
 
 
 def replica_part(namesrv: str, broker_name: str, directory: Path, settings: Mapping[str, str]) -> Part:
