@@ -2,15 +2,19 @@
 """The guard's check of a request in native form: its signature, and the rights of its user as they are remembered.
 
 It passes what is certainly good and hands everything else over: unsigned, wrongly signed, unusually signed and refused
-requests are the guard's (`auth/guard.py`), which says why. One HMAC is made for a request; users and decisions are asked for
-once, by the same code that the guard uses, and forgotten when users or rights change.
+requests are the guard's (`auth/guard.py`), which says why. One HMAC is made for a request, over its bytes where they lie; users
+and decisions are asked for once, by the same code that the guard uses, and forgotten when users or rights change. Of the
+decisions, those of late stand in a table by a hash of their names, so that they are found without a Python object.
 
 The guard is the pure-Python reference; differential tests show that both let the same requests pass.
 """
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcpy
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
 
+from arrowmq.auth._hmac_native cimport (
+    ARROWMQ_SHA1_DIGEST, HmacKey, arrowmq_hmac_begin, arrowmq_hmac_end, arrowmq_sha1, arrowmq_sha1_add, arrowmq_sha1_setup
+)
 from arrowmq.broker.fastpath._router_native cimport RequestCheck
 from arrowmq.wire.in_place._fields cimport PULL_CONSUMER_GROUP, PULL_TOPIC, SEND_TOPIC
 from arrowmq.wire.in_place._request_native cimport ALL_FIELDS, Request, Text
@@ -18,16 +22,17 @@ from arrowmq.wire.in_place._request_native cimport ALL_FIELDS, Request, Text
 from arrowmq.wire.codes import RequestCode
 
 cdef enum:
-    DIGEST_BYTES = 20
     SIGNATURE_LETTERS = 28    # of the digest in base64
-    MAX_CONTENT_BYTES = 1 << 20     # more is hashed by the general path, which has it as one object already
     MAX_REMEMBERED = 100000
+    LATE_DECISIONS = 1024     # a power of two
 
 cdef int SEND_CODE = RequestCode.SEND_MESSAGE_V2
 cdef int BATCH_CODE = RequestCode.SEND_BATCH_MESSAGE
 cdef int PULL_CODE = RequestCode.PULL_MESSAGE
 cdef const char* LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 cdef str SOURCE = "access.source"
+
+arrowmq_sha1_setup()
 
 
 cdef bint is_signature(const uint8_t* digest, const uint8_t* given) noexcept nogil:
@@ -53,14 +58,44 @@ cdef inline bytes bytes_of(Text text):
     return PyBytes_FromStringAndSize(<const char*>text.data, text.size)
 
 
+cdef inline bint is_text(bytes name, Text text) noexcept:
+    return PyBytes_GET_SIZE(name) == text.size and memcmp(PyBytes_AS_STRING(name), text.data, text.size) == 0
+
+
+cdef inline uint32_t mix(uint32_t hashed, Text text) noexcept nogil:
+    """FNV-1a, and the length, so that names cannot lend each other letters."""
+    cdef Py_ssize_t place
+    for place in range(text.size):
+        hashed = (hashed ^ text.data[place]) * 16777619
+    return (hashed ^ <uint32_t>text.size) * 16777619
+
+
+cdef class Signer:
+    """A user who may sign, as remembered."""
+    cdef bytes name
+    cdef HmacKey key
+    cdef bint may_all
+
+
+cdef class Decision:
+    """That this user may do this; what was refused is not remembered here."""
+    cdef Signer signer
+    cdef int code
+    cdef bytes topic
+    cdef bytes group
+    cdef object source
+
+
 cdef class SignatureCheck(RequestCheck):
-    """`find_user(access key)` gives two begun hashes of HMAC and whether the user may everything, or None; `may(access key,
+    """`find_user(access key)` gives the user's HMAC key and whether the user may everything, or None; `may(access key,
     code, topic, group, source)` decides; `source_of(connection)` is the address that rules see."""
     cdef object find_user
     cdef object may
     cdef object source_of
-    cdef dict users           # by access key
+    cdef dict signers         # by access key
+    cdef Signer last          # who asked last
     cdef set allowed
+    cdef list late            # decisions, by the hash of their names
     cdef dict orders          # of a code: the places of its fields in the order of their names, without the signature's
     cdef int key_place
     cdef int signature_place
@@ -84,89 +119,110 @@ cdef class SignatureCheck(RequestCheck):
 
     def forget(self):
         """Users or rights are other ones."""
-        self.users = {}
+        self.signers = {}
+        self.last = None
         self.allowed = set()
+        self.late = [None] * LATE_DECISIONS
 
     cdef bint passes(self, connection, Request* request) except -1:
         cdef Text given
-        cdef bytes digest, name
         cdef object order = self.orders.get(request.code)
-        cdef tuple user
+        cdef Signer signer
+        cdef uint8_t digest[ARROWMQ_SHA1_DIGEST]
         if order is None:
             return False
         given = request.fields[self.signature_place]
         if given.size != SIGNATURE_LETTERS or request.fields[self.key_place].size == 0:
             return False
-        name = bytes_of(request.fields[self.key_place])
-        user = self.users.get(name)
-        if user is None:
-            user = self.find_user(name)
-            if user is None:
-                return False
-            if len(self.users) >= MAX_REMEMBERED:
-                self.users.clear()
-            self.users[name] = user
-        if not user[2] and not self.is_allowed(connection, request, name):
+        signer = self.signer(request.fields[self.key_place])
+        if signer is None:
             return False
-        content = self.content(request, order)
-        if content is None:
+        if not signer.may_all and not self.is_allowed(connection, request, signer):
             return False
-        inner = user[0].copy()
-        inner.update(content)
-        outer = user[1].copy()
-        outer.update(inner.digest())
-        digest = outer.digest()
-        if len(digest) != DIGEST_BYTES or not is_signature(<const uint8_t*>PyBytes_AS_STRING(digest), given.data):
+        self.make_digest(request, <bytes>order, signer.key, digest)
+        if not is_signature(digest, given.data):
             return False
         self.passed += 1
         return True
 
-    cdef bint is_allowed(self, connection, Request* request, bytes name) except -1:
+    cdef Signer signer(self, Text access_key):
+        cdef Signer signer = self.last
+        cdef bytes name
+        if signer is not None and is_text(signer.name, access_key):
+            return signer
+        name = bytes_of(access_key)
+        signer = self.signers.get(name)
+        if signer is None:
+            found = self.find_user(name)
+            if found is None:
+                return None
+            signer = Signer()
+            signer.name = name
+            signer.key, signer.may_all = found
+            if len(self.signers) >= MAX_REMEMBERED:
+                self.signers.clear()
+            self.signers[name] = signer
+        self.last = signer
+        return signer
+
+    cdef bint is_allowed(self, connection, Request* request, Signer signer) except -1:
         """Of a normal user: the right to send to this topic, or to read it in this group."""
-        cdef bytes topic, group = b""
+        cdef Text topic, group
+        cdef Decision decision
+        cdef uint32_t place
+        cdef dict attributes
+        group.data = <const uint8_t*>b""
+        group.size = 0
         if request.code == SEND_CODE or request.code == BATCH_CODE:
-            if request.fields[SEND_TOPIC].size == 0:
-                return False
-            topic = bytes_of(request.fields[SEND_TOPIC])
+            topic = request.fields[SEND_TOPIC]
         elif request.code == PULL_CODE:
-            if request.fields[PULL_TOPIC].size == 0 or request.fields[PULL_CONSUMER_GROUP].size == 0:
+            topic = request.fields[PULL_TOPIC]
+            group = request.fields[PULL_CONSUMER_GROUP]
+            if group.size == 0:
                 return False
-            topic = bytes_of(request.fields[PULL_TOPIC])
-            group = bytes_of(request.fields[PULL_CONSUMER_GROUP])
         else:
+            return False
+        if topic.size == 0:
             return False
         attributes = connection.attributes
         source = attributes.get(SOURCE)
         if source is None:
             source = attributes[SOURCE] = self.source_of(connection)
-        key = (name, request.code, topic, group, source)
-        if key in self.allowed:
+        place = mix(mix(mix(2166136261 ^ request.code, request.fields[self.key_place]), topic), group) & (LATE_DECISIONS - 1)
+        decision = self.late[place]
+        if (
+            decision is not None and decision.signer is signer and decision.code == request.code
+            and is_text(decision.topic, topic) and is_text(decision.group, group)
+            and (decision.source is source or decision.source == source)
+        ):
             return True
-        if not self.may(name, request.code, topic, group, source):
-            return False
-        if len(self.allowed) >= MAX_REMEMBERED:
-            self.allowed.clear()
-        self.allowed.add(key)
+        return self.decide(signer, request.code, bytes_of(topic), bytes_of(group), source, place)
+
+    cdef bint decide(self, Signer signer, int code, bytes topic, bytes group, source, uint32_t place) except -1:
+        cdef tuple key = (signer.name, code, topic, group, source)
+        cdef Decision decision
+        if key not in self.allowed:
+            if not self.may(signer.name, code, topic, group, source):
+                return False
+            if len(self.allowed) >= MAX_REMEMBERED:
+                self.allowed.clear()
+            self.allowed.add(key)
+        decision = Decision()
+        decision.signer, decision.code, decision.topic, decision.group, decision.source = signer, code, topic, group, source
+        self.late[place] = decision
         return True
 
-    cdef bytes content(self, Request* request, object order):
-        """What is signed: the values of all fields in the order of their names, and the body."""
-        cdef Py_ssize_t size = request.body.size
-        cdef const uint8_t* places = <const uint8_t*>PyBytes_AS_STRING(<bytes>order)
-        cdef Py_ssize_t count = len(<bytes>order), index
-        cdef bytes made
-        cdef char* at
+    cdef int make_digest(self, Request* request, bytes order, HmacKey key, uint8_t* digest) except -1:
+        """Of what is signed: the values of all fields in the order of their names, and the body."""
+        cdef arrowmq_sha1 hash
+        cdef const uint8_t* places = <const uint8_t*>PyBytes_AS_STRING(order)
+        cdef Py_ssize_t index
         cdef Text text
-        for index in range(count):
-            size += request.fields[places[index]].size
-        if size > MAX_CONTENT_BYTES:
-            return None
-        made = PyBytes_FromStringAndSize(NULL, size)
-        at = PyBytes_AS_STRING(made)
-        for index in range(count):
+        arrowmq_hmac_begin(&hash, &key.key, 1)
+        for index in range(PyBytes_GET_SIZE(order)):
             text = request.fields[places[index]]
             if text.size:
-                memcpy(at, text.data, text.size)
-                at += text.size
-        memcpy(at, request.body.data, request.body.size)
-        return made
+                arrowmq_sha1_add(&hash, text.data, text.size)
+        arrowmq_sha1_add(&hash, request.body.data, request.body.size)
+        arrowmq_hmac_end(&hash, &key.key, digest)
+        return 0

@@ -1,12 +1,12 @@
 """Keeps the fast path open beside the guard: its check has a native form, which every native request passes first.
 
-Here is what that form asks for once, and is told to forget: users with their hashes begun, and decisions about rights,
-by the same tables that the guard uses.
+Here is what that form asks for once, and is told to forget: users with their keys made ready, and decisions about
+rights, by the same tables that the guard uses.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from arrowmq.broker.fastpath.permit import Permit
 
 MODULE = "arrowmq.broker.access._signed_native"
-BLOCK_BYTES = 64  # of SHA-1, to which HMAC fills a key up
+HMAC = "arrowmq.auth._hmac_native"
 HEADERS: dict[int, NativeFields] = {
     RequestCode.SEND_MESSAGE_V2: SEND,
     RequestCode.SEND_BATCH_MESSAGE: SEND,
@@ -34,9 +34,9 @@ HEADERS: dict[int, NativeFields] = {
 
 def check_natively(guard: Guard, permit: Permit) -> Any:
     """Gives the guard's check its native form, where there is one; else the guard closes the fast path."""
-    if not guard.is_on or native.WANTS_PURE_PYTHON or find_spec(MODULE) is None:
+    if not guard.is_on or native.WANTS_PURE_PYTHON or find_spec(MODULE) is None or find_spec(HMAC) is None:
         return None
-    facts = Facts(guard)
+    facts = Facts(guard, import_module(HMAC).HmacKey)
     check = import_module(MODULE).SignatureCheck(facts.find_user, facts.may, guard.source_of)
     guard.access.on_change.append(check.forget)
     permit.check_natively(guard.check, check, (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN))
@@ -58,18 +58,17 @@ def order_of(header: NativeFields, extra: dict[str, int]) -> bytes:
 class Facts:
     """What the native check wants to know of users and rights."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, make_key: Callable[[bytes], Any]) -> None:
         self._access = guard.access
         self._book = guard.book
+        self._make_key = make_key
 
-    def find_user(self, access_key: bytes) -> tuple[Any, Any, bool] | None:
+    def find_user(self, access_key: bytes) -> tuple[Any, bool] | None:
         user = self._book.user(access_key.decode("utf-8", "replace"))
         if user is None or not user.is_enabled:
             return None
-        password = user.password.encode("utf-8", "replace")
-        key = (hashlib.sha1(password).digest() if len(password) > BLOCK_BYTES else password).ljust(BLOCK_BYTES, b"\0")
-        inner, outer = (hashlib.sha1(bytes(byte ^ pad for byte in key)) for pad in (0x36, 0x5C))
-        return inner, outer, user.is_super or not self._access.settings.is_authorizing
+        key = self._make_key(user.password.encode("utf-8", "replace"))
+        return key, user.is_super or not self._access.settings.is_authorizing
 
     def may(self, access_key: bytes, code: int, topic: bytes, group: bytes, source: str) -> bool:
         """Whether the guard would let this user's request pass."""

@@ -1,0 +1,23 @@
+# HMAC-SHA1 over parts where they lie; C only.
+
+from libc.stdint cimport uint8_t
+
+cdef extern from "arrowmq/auth/sha1_blocks.h" nogil:
+    enum:
+        ARROWMQ_SHA1_DIGEST
+
+    ctypedef struct arrowmq_hmac_key:
+        pass
+
+    ctypedef struct arrowmq_sha1:
+        pass
+
+    void arrowmq_sha1_setup()
+    void arrowmq_hmac_key_of(arrowmq_hmac_key* key, const uint8_t* secret, size_t size)
+    void arrowmq_hmac_begin(arrowmq_sha1* hash, const arrowmq_hmac_key* key, int wants_ni)
+    void arrowmq_sha1_add(arrowmq_sha1* hash, const uint8_t* data, size_t size)
+    void arrowmq_hmac_end(arrowmq_sha1* hash, const arrowmq_hmac_key* key, uint8_t* digest)
+
+
+cdef class HmacKey:
+    cdef arrowmq_hmac_key key
