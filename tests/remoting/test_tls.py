@@ -173,11 +173,22 @@ async def test_nothing_older_than_tls_1_2_is_spoken(serve: Serve, made: Path) ->
         ({"tls.server.keyPath": "/nowhere"}, "cannot be loaded"),
         ({"tls.server.need.client.auth": "require"}, "trustCertPath"),
         ({"tls.server.need.client.auth": "sometimes"}, "expected"),
+        ({"tls.server.authClient": "true"}, "need.client.auth=require"),
+        ({"tls.server.authClient": "yes"}, "expected true or false"),
+        (
+            {
+                "tls.server.authClient": "false",
+                "tls.server.need.client.auth": "require",
+                "tls.server.trustCertPath": "CA",
+            },
+            "is checked here",
+        ),
         ({"tls.config.file": "/nowhere"}, "does not exist"),
         ({"tls.test.mode.enable": "true", "tls.server.certPath": ""}, "arrowmq tls make"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(made: Path, change: dict[str, str], words: str) -> None:
+    change = {key: str(made / "ca.pem") if text == "CA" else text for key, text in change.items()}
     with pytest.raises(ConfigError, match=words):
         server_tls(settings(made) | change)
 

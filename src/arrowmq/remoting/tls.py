@@ -4,6 +4,8 @@
                                    enforcing: only TLS is
     tls.server.certPath, keyPath, keyPassword, trustCertPath
     tls.server.need.client.auth    none (the default), optional or require
+    tls.server.authClient          whether the certificates of clients are checked: where one is asked for it is, so
+                                   only `true` beside optional or require, and `false` beside none, can be meant
     tls.enable                     true: connections that we make use TLS
     tls.client.authServer          false (the default): whoever answers is believed
     tls.client.certPath, keyPath, keyPassword, trustCertPath
@@ -124,8 +126,28 @@ def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
         raise ConfigError(f"tls.server.need.client.auth={wanted}: expected {', '.join(_CLIENT_AUTH)}")
     if wanted != "none":
         _load_trust(context, settings, "tls.server")
+    _refuse_unchecked(settings, wanted)
     context.verify_mode = _CLIENT_AUTH[wanted]
     return context
+
+
+def _refuse_unchecked(settings: Mapping[str, str], wanted: str) -> None:
+    """Apache asks for certificates by one key and checks them by another, which is off by default: a certificate that
+    anybody made for themselves is good enough then. Here what is asked for is checked, and a pair that says otherwise
+    is refused rather than read as something else."""
+    checks = settings.get("tls.server.authClient", "").lower()
+    if checks not in ("", "true", "false"):
+        raise ConfigError(f"tls.server.authClient={checks}: expected true or false")
+    if checks == "true" and wanted == "none":
+        raise ConfigError(
+            "tls.server.authClient=true checks certificates that no client is asked for: "
+            "set tls.server.need.client.auth=require (or optional) and tls.server.trustCertPath"
+        )
+    if checks == "false" and wanted != "none":
+        raise ConfigError(
+            f"tls.server.authClient=false with tls.server.need.client.auth={wanted}: a certificate that is asked for "
+            "is checked here; leave authClient out, or set need.client.auth=none"
+        )
 
 
 def client_tls(properties: Mapping[str, str]) -> ClientTls | None:
