@@ -235,3 +235,10 @@ def test_names_of_topics_are_completed_from_the_cluster(command: Command, name: 
     words = [sys.executable, "-c", "from arrowmq.cli import main; main()"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert f"plain,{name}" in done.stdout.splitlines()
+
+
+def test_the_package_runs_as_the_command() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "arrowmq", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.startswith("Usage: arrowmq [OPTIONS] COMMAND")

@@ -1,0 +1,5 @@
+"""`python -m arrowmq` is the command `arrowmq`."""
+
+from arrowmq.cli import main
+
+main()
