@@ -59,6 +59,7 @@ sim: setup  ## a simulated cluster on virtual time: 2,000 seeds with kills, powe
 fuzz: setup  ## bytes from peers and disks, five minutes a target, coverage-guided (OPTIONS="frames --minutes 60": a part)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3"
 	$(BIN)/python -u tests/fuzz $(OPTIONS)
+
 failover-soak: setup  ## a hundred seeded fail-overs under load, audited (OPTIONS="--on apache --failovers 20")
 	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_failover.py tests/interop/test_replicas.py
 	$(BIN)/python -u tests/interop/failover_soak.py $(OPTIONS)
@@ -104,6 +105,9 @@ bench-pauses: setup  ## how long the broker's loop is held up by flushes, new fi
 
 bench-proxy: setup  ## gRPC clients: our proxy beside Apache's local one, by ghz
 	$(BIN)/python -m benchmarks.proxy
+
+bench-failover: setup  ## how long a lost master is missed, our trio and Apache's (OPTIONS="killed --systems arrowmq": a part)
+	$(BIN)/python -m benchmarks.failover $(OPTIONS)
 
 bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka
 	@tools/java

@@ -69,10 +69,12 @@ NAMESRV = declared(NamesrvConfig, camel_case)
 CONTROLLER = declared(ControllerConfig, camel_case)
 
 
-def read_names() -> set[str]:
-    """Names of settings that some module looks at, on an object that holds settings."""
+def read_names(*parts: str) -> set[str]:
+    """Names of settings that some module (of these parts) looks at, on an object that holds settings."""
     names: set[str] = set()
     for path in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.pyx")]:
+        if parts and path.relative_to(SOURCE).parts[0] not in parts:
+            continue
         text = path.read_text()
         names.update(re.findall(r"\b\w*(?:config|settings)\.([a-z_0-9]+)", text))
         if path.name == "config.py":
@@ -112,6 +114,7 @@ def said(table: Iterable[Refusal], key: str) -> str:
 def settings() -> dict[str, list[Setting]]:
     """All settings under the headings of the page."""
     is_read = read_names()
+    read_by_controllers = read_names("controller", "metrics", "server.py")
     broker = declared(broker_config.BrokerConfig, broker_config.apache_key)
     store = declared(store_config.StoreConfig, store_config.apache_key)
     both = {**broker, **store}
@@ -132,7 +135,9 @@ def settings() -> dict[str, list[Setting]]:
         mine = seen[group if group in ("namesrv", "controller") else "broker"]
         if key not in mine:  # some classes of Apache share a name: the broker has one setting of it
             mine.add(key)
-            found[heading].append(judge(key, default, fields, is_read))
+            found[heading].append(
+                judge(key, default, fields, read_by_controllers if group == "controller" else is_read)
+            )
     own = [
         Setting(key, "", ACTS, f"default: {default_of(field)}")
         for kind, fields in (("broker", both), ("controller", CONTROLLER))

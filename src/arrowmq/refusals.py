@@ -166,8 +166,8 @@ CONTROLLER_SETTINGS: tuple[Refusal, ...] = (
     ),
     Refusal(
         "metricsExporterType",
-        Values("other than DISABLE", lambda text: text.upper() not in ("", "DISABLE"), "PROM"),
-        "a controller has no page of metrics; what it decides is shown by `arrowmq cluster show`: take DISABLE",
+        Values("other than DISABLE, PROM", lambda text: text.upper() not in ("", "DISABLE", "PROM"), "LOG"),
+        "a controller shows its metrics on a page for Prometheus: take PROM, or DISABLE",
     ),
 )
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from arrowmq.broker.broker import Extension
     from arrowmq.controller.config import ControllerConfig
     from arrowmq.controller.controller import Controller
-    from arrowmq.metrics.page import MetricsPage
+    from arrowmq.metrics.page import ControllerPage, MetricsPage
     from arrowmq.namesrv.config import NamesrvConfig
     from arrowmq.namesrv.name_server import NameServer
     from arrowmq.proxy.config import ProxyConfig
@@ -73,6 +73,7 @@ class Node:
         self.replica: AnalyticReplica | None = None
         self.controller: Controller | None = None
         self.metrics: MetricsPage | None = None
+        self.controller_metrics: ControllerPage | None = None
         #: What components that are not named here say of themselves when the node is ready
         self.also_ready: list[str] = []
         self.proxy: Proxy | None = None
@@ -114,7 +115,7 @@ class Node:
             except Exception as failure:
                 log.exception("the %s did not stop in good order", component.name)
                 failures.append(failure)
-        self.proxy = self.metrics = self.broker = self.controller = self.namesrv = None
+        self.proxy = self.metrics = self.controller_metrics = self.broker = self.controller = self.namesrv = None
         if failures:
             raise failures[0]
 
@@ -196,6 +197,15 @@ def metrics_part(node: Node) -> Component | None:
 
     node.metrics = MetricsPage(node.broker)
     return node.metrics
+
+
+def controller_metrics_part(node: Node) -> Component | None:
+    if node.controller is None or node.controller.config.metrics_exporter_type.upper() != "PROM":
+        return None
+    from arrowmq.metrics.page import ControllerPage
+
+    node.controller_metrics = ControllerPage(node.controller)
+    return node.controller_metrics
 
 
 def cluster_proxy_part(config: ProxyConfig, clock: Clock) -> Part:
@@ -358,6 +368,7 @@ def build_node(
         parts.append(namesrv_part(namesrv, surroundings, guard))
     if controller is not None:
         parts.append(controller_part(controller, Path(controller.controller_store_path), surroundings))
+        parts.append(controller_metrics_part)
     if broker is not None:
         parts += [broker_part(broker, directory, surroundings), metrics_part]
         if proxy is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from arrowmq.client.admin.controlled import ControlledSet
 from arrowmq.inspect.doctor import examine
 from arrowmq.inspect.doctor.facts import (
     BrokerFacts,
@@ -16,7 +17,7 @@ from arrowmq.inspect.doctor.facts import (
     NamesrvFacts,
     TopicFacts,
 )
-from arrowmq.wire.bodies import OffsetWrapper, TopicOffset, TopicRouteData
+from arrowmq.wire.bodies import BrokerReplicas, OffsetWrapper, ReplicaIdentity, TopicOffset, TopicRouteData
 from arrowmq.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -137,3 +138,76 @@ def test_a_broker_that_everybody_may_use_is_told(settings: dict[str, str], is_op
     facts = healthy()
     facts.brokers[0].config = settings
     assert is_open == ("broker-open" in found(facts))
+
+
+# -- under a controller
+
+
+def under_a_controller(replicas: BrokerReplicas) -> Facts:
+    facts = healthy()
+    facts.brokers[0].config = {
+        "enableControllerMode": "true",
+        "allAckInSyncStateSet": "true",
+        "minInSyncReplicas": "2",
+        "brokerRole": "SYNC_MASTER",
+    }
+    facts.controlled["broker-a"] = ControlledSet(
+        "broker-a", "East", "n0", "10.0.0.1:9878", ("n0:10.0.0.1:9878",), replicas
+    )
+    return facts
+
+
+def replica(broker_id: int, *, alive: bool = True, since: int | None = None) -> ReplicaIdentity:
+    return ReplicaIdentity(
+        alive=alive, broker_address=f"10.0.0.{broker_id}:10911", broker_id=broker_id, out_of_sync_since=since
+    )
+
+
+def test_a_set_in_which_all_are_in_sync_is_fine() -> None:
+    replicas = BrokerReplicas(in_sync_replicas=[replica(1), replica(2)], master_broker_id=1)
+    assert {} == found(under_a_controller(replicas))
+
+
+def test_nobody_leads_the_controllers() -> None:
+    facts = under_a_controller(BrokerReplicas())
+    facts.controlled["broker-a"] = "no controller leads: 10.0.0.1:9878 knows of no leader"
+    finding = found(facts)["no-controller-leads"]
+    assert "knows of no leader" in finding.what
+    assert "etcd" in finding.advice
+
+
+def test_a_set_without_a_master_names_who_could_become_it() -> None:
+    replicas = BrokerReplicas(in_sync_replicas=[replica(2, alive=False)], not_in_sync_replicas=[replica(1)])
+    finding = found(under_a_controller(replicas))["set-without-master"]
+    assert "(2)" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("late", "names"),
+    [
+        (replica(2, alive=False, since=990_000), {"member-gone"}),
+        (replica(2, since=1_000), {"member-out-of-sync"}),
+        (replica(2, since=990_000), set()),  # for ten seconds: it catches up
+        (replica(2), set()),  # Apache's controller does not tell since when
+    ],
+)
+def test_members_out_of_the_sync_state_set(late: ReplicaIdentity, names: set[str]) -> None:
+    replicas = BrokerReplicas(in_sync_replicas=[replica(1)], not_in_sync_replicas=[late], master_broker_id=1)
+    assert names == set(found(under_a_controller(replicas)))
+
+
+@pytest.mark.parametrize("change", [{"allAckInSyncStateSet": "false"}, {"minInSyncReplicas": "1"}])
+def test_settings_under_which_a_failover_loses_messages_are_noted(change: dict[str, str]) -> None:
+    facts = under_a_controller(BrokerReplicas(in_sync_replicas=[replica(1), replica(2)], master_broker_id=1))
+    facts.brokers[0].config |= change
+    assert {"failover-may-lose"} == set(found(facts))
+
+
+def test_a_tail_that_was_cut_is_told_with_the_place_of_its_bytes() -> None:
+    facts = under_a_controller(BrokerReplicas(in_sync_replicas=[replica(1), replica(2)], master_broker_id=1))
+    facts.brokers[0].runtime |= {
+        "haCutTails": "2", "haCutBytes": "4096", "haLastCutAt": "900000", "haLastCut": "/data/cut/1-2-epoch-3.log",
+    }  # fmt: skip
+    finding = found(facts)["tail-was-cut"]
+    assert "2 times" in finding.what
+    assert "/data/cut/1-2-epoch-3.log" in finding.advice

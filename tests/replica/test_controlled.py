@@ -9,15 +9,19 @@ import pytest
 from trios import Trio, broker_of, replication_of
 
 import arrowmq
+from arrowmq.broker.names import HALF_TOPIC
 from arrowmq.broker.role import Role
+from arrowmq.broker.transactions.log import TRANSACTION_GROUP
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.config import ConfigError
 from arrowmq.remoting.client import RemotingClient
+from arrowmq.remoting.handlers import Call, TakenOver
 from arrowmq.replica.controlled import truncation
 from arrowmq.replica.controlled.controllers import Decided
 from arrowmq.replica.controlled.epochs import EpochFileDamaged
 from arrowmq.replica.follower import COPYING
 from arrowmq.store import MessageStore, PutStatus
+from arrowmq.touches import Touches
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command
 from arrowmq.wire.headers import ElectMaster
@@ -103,6 +107,8 @@ async def test_what_only_the_old_master_had_is_cut_and_put_aside(tmp_path: Path)
         assert trio.log(1) == trio.log(2) == trio.log(3)
         (tail,) = truncation.tails(tmp_path / "broker-1")
         assert (end, lost) == (tail.start, tail.path.read_bytes())
+        told = replication_of(trio.nodes[1]).runtime()
+        assert ("1", str(len(lost)), str(tail.path)) == (told["haCutTails"], told["haCutBytes"], told["haLastCut"])
         await has_all(trio, "kept", "new master", "last")
 
 
@@ -319,3 +325,80 @@ async def test_a_send_to_a_slave_reaches_its_master(tmp_path: Path) -> None:
         await client.close()
         assert ResponseCode.SUCCESS == answer.code, answer.remark
         await has_all(trio, "first", "by the slave")
+
+
+async def test_our_producer_waits_for_the_next_master_instead_of_failing(tmp_path: Path) -> None:
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        sent: list[str] = []
+        is_over = False
+
+        async def keep_sending() -> None:
+            async with trio.producer() as producer:
+                while not is_over:
+                    sent.append((await producer.send(TOPIC, f"{len(sent)}".encode())).status.name)
+
+        sender = asyncio.ensure_future(keep_sending())
+        await until(lambda: len(sent) > 20)
+        await trio.stop(1)
+        await trio.master()
+        so_far = len(sent)
+        await until(lambda: len(sent) > so_far + 20 or sender.done())
+        is_over = True
+        await sender
+        assert len(sent) > so_far
+        # Its slaves were told to leave: what was under way then is stored, and said not to be at all of them.
+        assert {"SEND_OK", "FLUSH_SLAVE_TIMEOUT"} >= set(sent)
+
+
+async def test_our_producer_turns_from_a_master_that_hangs_to_the_next(tmp_path: Path) -> None:
+    """The connection stays, no answer comes, and the time of the send is far from over."""
+    async with Trio(tmp_path) as trio:
+        await trio.start_all()
+        await send(trio, "before")
+        assert trio.above.controller is not None
+        swallowed: list[Call] = []
+
+        def hang(call: Call) -> None:
+            swallowed.append(call)
+            raise TakenOver
+
+        hung = broker_of(trio.nodes[1])
+        async with arrowmq.Producer(trio.above.namesrv_address, timeout_s=60) as producer:
+            await producer.send(TOPIC, b"known to it")
+            hung.hooks.add(hang, Touches(codes=(RequestCode.SEND_MESSAGE_V2,)), is_first=True)
+            sending = asyncio.ensure_future(producer.send(TOPIC, b"after"))
+            await until(lambda: bool(swallowed))
+            await trio.above.controller.failover.elect("broker-a", 2, is_designated=True, reason="test")
+            receipt = await asyncio.wait_for(sending, 20)
+        assert "SEND_OK" == receipt.status.name
+        await has_all(trio, "before", "known to it", "after")
+
+
+async def test_progress_of_services_counts_once_the_next_master_has_what_it_rests_on(tmp_path: Path) -> None:
+    """A master that was cut off asked about a transaction anew, and delivered a delayed message: its slave has neither.
+    When that is master, the transaction is still open, and the message still waits."""
+    async with Trio(tmp_path, {"syncFlushTimeout": "200", "transactionTimeOut": "1"}) as trio:
+        await trio.start_all(2)
+        await send(trio, "first")
+        master, slave = trio.nodes[1], trio.nodes[2]
+        async with trio.producer() as producer:
+            half = producer._pack(arrowmq.Message(TOPIC, b"half"))
+            producer._transactions.prepare(half)
+            await producer.send_half(half, None)
+            await producer.send(TOPIC, b"late", delay_level=1)
+        await trio.level()
+        replication_of(master).feeds._wants_set = lambda members: None  # so the slave stays in the set
+        await replication_of(slave).follower.stop()
+        services = broker_of(master).services
+        await until(lambda: services.delay_levels.delivered == 1)
+        await services.transaction_checks.round()
+        assert 2 == broker_of(master).store.queue(HALF_TOPIC, 0).next_offset  # it was renewed
+        assert not broker_of(master).offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0)
+        assert not any(services.delay_levels.kept_offsets().values())
+        assert trio.above.controller is not None
+        await replication_of(slave).tables.round()
+        await trio.above.controller.failover.elect("broker-a", 2, is_designated=True, reason="test")
+        await until(lambda: broker_of(slave).role.is_master)
+        assert 0 == broker_of(slave).services.transactions.transactions.next_open(0)
+        await has_all(trio, "first", "late")

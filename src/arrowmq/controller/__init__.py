@@ -12,6 +12,7 @@ asks. Out: answers, and notices to brokers whose role changed.
     etcd/          several controllers on one etcd: leadership by lease, each decision one guarded transaction
     decider        takes decisions one after another, keeps them, then answers
     failover       notices masters that are gone, and has others elected
+    absences       since when brokers are out of their sync state set
     notices        tells brokers of their roles
     service        the requests, as handlers
     config         Apache's controller settings

@@ -60,7 +60,7 @@ class ControllerConfig:
     mapped_file_size: int = 1024 * 1024 * 1024
     metrics_exporter_type: str = "DISABLE"
     metrics_prom_exporter_port: int = 5557
-    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_host: str = "127.0.0.1"
     etcd_endpoints: str = ""
     etcd_prefix: str = "/arrowmq/controller"
     etcd_lease_ms: int = 3000

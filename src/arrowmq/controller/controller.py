@@ -9,6 +9,7 @@ from pathlib import Path
 from arrowmq import refusals
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
+from arrowmq.controller.absences import Absences
 from arrowmq.controller.broker_sets import BrokerSet
 from arrowmq.controller.config import ControllerConfig, etcd_endpoints, etcd_tls
 from arrowmq.controller.decider import Decider
@@ -19,6 +20,7 @@ from arrowmq.controller.service import BrokerRequests, ToolRequests
 from arrowmq.controller.sqlite_storage import SqliteStorage
 from arrowmq.controller.storage import ControllerPeer, Storage, StorageError
 from arrowmq.remoting.address import advertised_host, format_address
+from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import RemotingServer
@@ -43,16 +45,19 @@ class Controller:
     ) -> None:
         self.config = config
         self.directory = directory
-        self._clock = clock or SystemClock()
+        self.clock = self._clock = clock or SystemClock()
         self.storage = storage or _storage(config, directory, self.peer, self._clock)
         self.liveness = Liveness(self._clock)
+        self.absences = Absences(self._clock)
         self.decider = Decider(self.storage, self._kept)
         self.failover = Failover(config, self._clock, self.decider, self.liveness, probe)
         self._remoting = RemotingClient(self._clock, outgoing_tls)
         self._notices = RoleNotices(self._remoting)
+        self.answer_times = AnswerTimes()
         self.handlers = HandlerTable(
             BrokerRequests(self.decider, self.liveness, self.failover, self._notices),
-            ToolRequests(config, self.storage, self.decider, self.liveness),
+            ToolRequests(config, self.storage, self.decider, self.liveness, self.absences),
+            times=self.answer_times,
             server="this controller",
             otherwise=refusals.OF_NO_CONTROLLER,
         )
@@ -105,6 +110,7 @@ class Controller:
     async def _leads(self, is_leading: bool) -> None:
         if is_leading:
             await self.decider.load()
+            self.absences.begin(self.decider.all().values())
         else:
             self.decider.unload()
         log.info("controller %s", "leads now" if is_leading else "leads no longer")
@@ -115,6 +121,7 @@ class Controller:
         if after is None:
             log.info("broker set forgotten set=%s", before.name if before is not None else "")
             return
+        self.absences.seen(after)
         if before is not None and before.sync_state_set != after.sync_state_set:
             log.info(
                 "sync state set changed set=%s members=%s epoch=%d",

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from arrowmq.config import ConfigError, format_properties, parse_properties, properties_of
+from arrowmq.controller.absences import Absences
 from arrowmq.controller.broker_sets import BrokerSet
 from arrowmq.controller.config import ControllerConfig
 from arrowmq.controller.decider import Decider
@@ -155,7 +156,10 @@ class BrokerRequests:
 class ToolRequests:
     """What mqadmin and `arrowmq cluster` ask."""
 
-    def __init__(self, config: ControllerConfig, storage: Storage, decider: Decider, liveness: Liveness) -> None:
+    def __init__(
+        self, config: ControllerConfig, storage: Storage, decider: Decider, liveness: Liveness, absences: Absences
+    ) -> None:
+        self._absences = absences
         self._config = config
         self._storage = storage
         self._decider = decider
@@ -190,7 +194,11 @@ class ToolRequests:
         alive = self._liveness.of_set(broker_set.cluster, broker_set.name)
         identities = {
             member: ReplicaIdentity(
-                alive=member in alive, broker_address=replica.address, broker_id=member, broker_name=broker_set.name
+                alive=member in alive,
+                broker_address=replica.address,
+                broker_id=member,
+                broker_name=broker_set.name,
+                out_of_sync_since=self._absences.since_ms(broker_set.name, member),
             )
             for member, replica in sorted(broker_set.replicas.items())
         }

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import errno
 import logging
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from arrowmq.auth.errors import Denied
@@ -17,7 +18,11 @@ from arrowmq.auth.resources import Action, cluster_resource
 from arrowmq.metrics.loop_watch import LoopWatch
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from arrowmq.broker.broker import Broker
+    from arrowmq.clock import Clock
+    from arrowmq.controller.controller import Controller
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +32,27 @@ PORTS_TRIED = 32
 ASK = 'WWW-Authenticate: Basic realm="metrics"\r\n'
 
 
-class MetricsPage:
+class Page(ABC):
+    """The page of some server: where it is, who may read it, and what it says."""
+
     name = "metrics page"
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.loop_watch = LoopWatch(broker.clock)
+    def __init__(self, clock: Clock, host: str, port: int) -> None:
+        self.loop_watch = LoopWatch(clock)
         self.port = 0
+        self._place = host, port
         self._server: asyncio.Server | None = None
 
+    @abstractmethod
+    def families(self) -> Collector:
+        """What prometheus_client asks for the metrics."""
+
+    def may_read(self, head: bytes, source: str) -> bool:
+        return True
+
     async def start(self) -> None:
-        """Listen, on the next free port if this one is taken: several brokers of one machine have a page each."""
-        host, port = self.broker.config.metrics_prom_exporter_host, self.broker.config.metrics_prom_exporter_port
+        """Listen, on the next free port if this one is taken: several servers of one machine have a page each."""
+        host, port = self._place
         for candidate in range(port, port + PORTS_TRIED) if port else (0,):
             try:
                 self._server = await asyncio.start_server(self._serve, host, candidate, limit=MAX_REQUEST_BYTES)
@@ -63,10 +77,8 @@ class MetricsPage:
     def text(self) -> bytes:
         from prometheus_client import CollectorRegistry, generate_latest
 
-        from arrowmq.metrics.families import BrokerFamilies
-
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(BrokerFamilies(self.broker, self.loop_watch))
+        registry.register(self.families())
         return generate_latest(registry)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,8 +93,40 @@ class MetricsPage:
         finally:
             writer.close()
 
-    def _may_read(self, head: bytes, source: str) -> bool:
+    def _answer(self, head: bytes, source: str) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if method != b"GET":
+            return _response("405 Method Not Allowed", b"only GET is served here\n")
+        if path not in (b"/metrics", b"/"):
+            return _response("404 Not Found", b"the metrics are at /metrics\n")
+        if not self.may_read(head, source):
+            return _response("401 Unauthorized", b"name and password of a user with Get on the cluster\n", more=ASK)
+        try:
+            text = self.text()
+        except Exception as failure:  # one value that cannot be read must not look like a broker that is down
+            log.exception("the metrics cannot be gathered")
+            return _response("500 Internal Server Error", f"{type(failure).__name__}: {failure}\n".encode())
+        return _response("200 OK", text, "text/plain; version=0.0.4; charset=utf-8")
+
+
+class MetricsPage(Page):
+    """A broker's."""
+
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        super().__init__(broker.clock, config.metrics_prom_exporter_host, config.metrics_prom_exporter_port)
+        self.broker = broker
+
+    def families(self) -> Collector:
+        from arrowmq.metrics.families import BrokerFamilies
+
+        return BrokerFamilies(self.broker, self.loop_watch)
+
+    def may_read(self, head: bytes, source: str) -> bool:
         """Whether the request names a user of the broker who may look at the cluster (HTTP's basic authentication)."""
+        if not self.broker.config.metrics_authentication_enabled:
+            return True
         guard = self.broker.guard
         name, password = _credentials(head)
         need = Need(cluster_resource(guard.access.cluster), (Action.GET,))
@@ -95,21 +139,19 @@ class MetricsPage:
             return False
         return True
 
-    def _answer(self, head: bytes, source: str) -> bytes:
-        method, _, rest = head.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        if method != b"GET":
-            return _response("405 Method Not Allowed", b"only GET is served here\n")
-        if path not in (b"/metrics", b"/"):
-            return _response("404 Not Found", b"the metrics are at /metrics\n")
-        if self.broker.config.metrics_authentication_enabled and not self._may_read(head, source):
-            return _response("401 Unauthorized", b"name and password of a user with Get on the cluster\n", more=ASK)
-        try:
-            text = self.text()
-        except Exception as failure:  # one value that cannot be read must not look like a broker that is down
-            log.exception("the metrics cannot be gathered")
-            return _response("500 Internal Server Error", f"{type(failure).__name__}: {failure}\n".encode())
-        return _response("200 OK", text, "text/plain; version=0.0.4; charset=utf-8")
+
+class ControllerPage(Page):
+    """A controller's, for everybody who reaches it, as Apache's."""
+
+    def __init__(self, controller: Controller) -> None:
+        config = controller.config
+        super().__init__(controller.clock, config.metrics_prom_exporter_host, config.metrics_prom_exporter_port)
+        self.controller = controller
+
+    def families(self) -> Collector:
+        from arrowmq.metrics.controller import ControllerFamilies
+
+        return ControllerFamilies(self.controller, self.loop_watch)
 
 
 def _credentials(head: bytes) -> tuple[str, str]:

@@ -56,7 +56,7 @@ def versions_of(broker: Broker) -> str:
         "topics": _text(broker.topics.version),
         "groups": _text(broker.groups.version),
         "offsets": str(broker.offsets.revision),
-        "delays": str(sum(level.offset for level in services.delay_levels.levels)),
+        "delays": str(sum(services.delay_levels.kept_offsets().values())),
         "modes": str(services.assignment.revision),
         "timer": str(services.timer.read_ms if services.timer.is_used else 0),
         "accounts": broker.guard.book.revision,

@@ -97,6 +97,9 @@ class Positions(Marks):
         self._replica_timeout_s = DEFAULT_REPLICA_TIMEOUT_S
         self.available_replicas = ANY_NUMBER  # as many as `replication` says; without one, nobody promises any
         self._promised = APPENDED
+        #: What keeps a record in the log whatever happens to this broker. Services count their progress, which other
+        #: brokers may go on from, only as far as what they wrote for it is kept.
+        self.kept = FLUSHED
         self._replicated: list[int] = []  # number n - 1: the end that n replicas have
         self._waits: dict[Promise, deque[_Wait]] = {}  # each in the order of its ends
         self._subscribers: list[Callable[[Confirmed], object]] = []

@@ -29,6 +29,7 @@ final class Sending {
         deeds.put("send", this::send);
         deeds.put("flood", this::flood);
         deeds.put("pulse", this::pulse);
+        deeds.put("pulse-last", this::lastOfPulse);
         deeds.put("stop-pulse", this::stopPulse);
         deeds.put("transact", this::transact);
         deeds.put("checked", command -> new ArrayList<>(CHECKED.get(command.text("producer"))));
@@ -40,6 +41,9 @@ final class Sending {
         DefaultMQProducer producer = command.flag("transactional") ? new TransactionMQProducer(group, Hand.hook())
             : command.flag("trace") ? new DefaultMQProducer(group, Hand.hook(), true, null) : new DefaultMQProducer(group, Hand.hook());
         Hand.configured(producer);
+        if (command.has("poll")) {
+            producer.setPollNameServerInterval((int) command.number("poll", 1000));
+        }
         producer.setSendMsgTimeout((int) command.number("timeout", 10000));
         producer.setRetryTimesWhenSendFailed((int) command.number("retries", 2));
         producer.setCompressMsgBodyOverHowmuch((int) command.number("compressOver", 4096));
@@ -221,8 +225,8 @@ final class Sending {
 
     /**
      * Sends "KEY:NUMBER" for each of `keys` keys, a thread each, one after the other, to the key's queue, until it is
-     * stopped. A number is repeated until it was acknowledged (SEND_OK), then noted as KEY:NUMBER@BEGUN@ACKNOWLEDGED in
-     * milliseconds, where BEGUN is its first try.
+     * stopped. A number is repeated until it was acknowledged (SEND_OK), then noted as
+     * KEY:NUMBER@BEGUN@ACKNOWLEDGED@OFFSET: its first try and its acknowledgement in milliseconds, its place in the queue.
      */
     Object pulse(Command command) {
         DefaultMQProducer producer = producer(command);
@@ -242,7 +246,7 @@ final class Sending {
                         try {
                             SendResult result = producer.send(message, (queues, m, i) -> queues.get((Integer) i % queues.size()), key, timeout);
                             if (result.getSendStatus() == org.apache.rocketmq.client.producer.SendStatus.SEND_OK) {
-                                pulse.acknowledged.add(name + "@" + begun + "@" + System.currentTimeMillis());
+                                pulse.acknowledged.add(name + "@" + begun + "@" + System.currentTimeMillis() + "@" + result.getQueueOffset());
                                 break;
                             }
                         } catch (Exception refused) {
@@ -258,6 +262,18 @@ final class Sending {
         }
         PULSES.put(command.text("name"), pulse);
         return true;
+    }
+
+    /** What a pulse noted last, and how many of its sends failed so far. */
+    Object lastOfPulse(Command command) {
+        Pulse pulse = PULSES.get(command.text("name"));
+        Map<String, Object> result = new LinkedHashMap<>();
+        synchronized (pulse.acknowledged) {
+            int count = pulse.acknowledged.size();
+            result.put("last", count == 0 ? "" : pulse.acknowledged.get(count - 1));
+        }
+        result.put("failures", pulse.failures.get());
+        return result;
     }
 
     Object stopPulse(Command command) throws Exception {

@@ -30,7 +30,7 @@ CONFIG: dict[str, Value] = {
     "enableControllerMode": True,
     "allAckInSyncStateSet": True,
     "minInSyncReplicas": 1,
-    "mapedFileSizeCommitLog": 1024 * 1024 * 16,
+    "mappedFileSizeCommitLog": 1024 * 1024 * 16,
     "autoCreateTopicEnable": False,
 }
 # What docs/failover.md recommends where a hung master must be noticed soon.
@@ -43,7 +43,7 @@ FAST: dict[str, Value] = {
 
 
 class Trio:
-    """A NameServer (ours), a controller and brokers of the given kinds; broker n has the controller's id n."""
+    """A NameServer, a controller and brokers of the given kinds; broker n has the controller's id n."""
 
     def __init__(
         self,
@@ -51,15 +51,17 @@ class Trio:
         kinds: Sequence[str],
         controller: str = ARROW,
         *,
+        names: str = ARROW,
         has_cable: bool = False,
         **config: Value,
     ) -> None:
-        """With `has_cable`, the first broker has a network of its own that can be cut off; all must then be ours."""
+        """With `has_cable`, the first broker has a network of its own that can be cut off."""
         self.folder = folder
         self.cable = Cable() if has_cable else None
         self.host = HOST if self.cable is None else self.cable.outside
         self.kinds = list(kinds)
         self.controller_kind = controller
+        self.names_kind = names
         self.config = {**CONFIG, **config}
         self._stack = ExitStack()
         self.brokers: dict[int, Server] = {}
@@ -76,12 +78,17 @@ class Trio:
     def _start(self) -> None:
         if self.cable is not None:
             self._stack.enter_context(self.cable)
-        self.names = arrow.namesrv(self.folder / "namesrv", free_port())
+        if self.names_kind == ARROW:
+            self.names = arrow.namesrv(self.folder / "namesrv", free_port())
+        else:
+            self.names = apache.namesrv(self.folder / "namesrv", free_port(), bindAddress="0.0.0.0")
+        port = free_port()
         if self.controller_kind == ARROW:
             places: dict[str, Value] = {"bindAddress": "0.0.0.0", "controllerIP": self.host}
-            self.controller = arrow.controller(self.folder / "controller", free_port(), **places)
+            self.controller = arrow.controller(self.folder / "controller", port, **places)
         else:
-            self.controller = apache.controller(self.folder / "controller", free_port())
+            peers = f"n0-{self.host}:{port}"
+            self.controller = apache.controller(self.folder / "controller", port, controllerDLegerPeers=peers)
         for server in (self.names, self.controller):
             server.host = self.host
             self._stack.enter_context(server)
@@ -102,12 +109,14 @@ class Trio:
     def _broker(self, number: int, kind: str) -> Server:
         folder, port = self.folder / f"broker-{number}", broker_port()
         config = {**self.config, "controllerAddr": self.controller.address}
-        if kind == JAVA:
-            return apache.broker(folder, port, self.names.address, None, brokerName=NAME, **config)
         is_apart = self.cable is not None and number == 1
         host = self.cable.inside if self.cable is not None and is_apart else self.host
         places: dict[str, Value] = {"haListenPort": port + 1, "brokerIP1": host, "brokerIP2": host}
-        broker = arrow.broker(folder, port, self.names.address, name=NAME, **places, **config)
+        if kind == JAVA:
+            places["bindAddress"] = "0.0.0.0"
+            broker = apache.broker(folder, port, self.names.address, None, brokerName=NAME, **places, **config)
+        else:
+            broker = arrow.broker(folder, port, self.names.address, name=NAME, **places, **config)
         broker.host = host
         if self.cable is not None and is_apart:
             broker.command = self.cable.command(broker.command)
@@ -126,15 +135,33 @@ class Trio:
         os.kill(self.brokers[number].pid, signal.SIGSTOP)
         self.stopped.add(number)
 
+    def pause_still(self) -> None:
+        """Whoever pauses and resumes this whole run (a machine that others use) must not wake what stands still."""
+        for number in self.stopped:
+            os.kill(self.brokers[number].pid, signal.SIGSTOP)
+
     def resume(self, number: int) -> None:
         if number in self.stopped:
             self.stopped.discard(number)
             os.kill(self.brokers[number].pid, signal.SIGCONT)
 
+    def switch(self, target: int) -> None:
+        """A planned switch, as `arrowmq cluster switch` and mqadmin electMaster ask for it."""
+        asyncio.run(self._switch(target))
+
+    async def _switch(self, target: int) -> None:
+        fields = {"clusterName": "DefaultCluster", "brokerName": NAME, "brokerId": target, "designateElect": True}
+        async with Asking(self.controller.address) as asking:
+            answer = await asking.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)
+            if answer.code != ResponseCode.SUCCESS:
+                raise OracleError(f"no switch to broker {target}: {answer.remark}")
+
     def harm(self, number: int, how: str) -> None:
         if how == "cut":
             assert self.cable is not None
             self.cable.cut()
+        elif how == "switch":
+            self.switch(min(member for member in self.in_sync() if member != number))
         else:
             {"kill": self.kill, "pause": self.pause}[how](number)
 
@@ -142,7 +169,7 @@ class Trio:
         if how == "cut":
             assert self.cable is not None
             self.cable.join()
-        else:
+        elif how != "switch":
             {"kill": self.start, "pause": self.resume}[how](number)
 
     # --- what the controller says -------------------------------------------------------------------------------------
@@ -208,9 +235,12 @@ class Trio:
         address = self.brokers[number].address
         self.wait(f"broker {number} is master in the route", lambda: self.route().get(0) == address)
 
+    def commit_log(self, number: int) -> Path:
+        return self.folder / f"broker-{number}" / "store" / "commitlog"
+
     def log(self, number: int) -> bytes:
         """The whole commit log of a broker, to the end of its last record."""
-        files = sorted((self.folder / f"broker-{number}" / "store" / "commitlog").glob("[0-9]*"))
+        files = sorted(self.commit_log(number).glob("[0-9]*"))
         data = b"".join(file.read_bytes() for file in files)
         return data.rstrip(b"\0")
 

@@ -27,7 +27,6 @@ from arrowmq.remoting.handlers import Answer, handles
 from arrowmq.store import MessageStore, PutStatus
 from arrowmq.store.config import parse_delay_levels
 from arrowmq.store.config_file import JsonConfigFile
-from arrowmq.store.positions import FLUSHED
 from arrowmq.store.results import Entry
 from arrowmq.touches import Touches
 from arrowmq.wire import fastjson
@@ -90,6 +89,7 @@ class DelayLevels:
         self.delivered = 0
         self.skipped = 0
         self._is_dirty = False
+        self._kept: dict[int, int] = {}  # see `kept_offsets`
         self._is_running = False
         self._unsure_until_ms = 0
         self._warming: set[asyncio.Future[None]] = set()
@@ -140,6 +140,7 @@ class DelayLevels:
         for level in self.levels:
             lowest, highest = self._bounds(level)
             level.offset = min(max(offsets.get(level.number, 0), lowest), highest)
+        self._kept = self.as_json()["offsetTable"]
 
     def start(self) -> None:
         self.background.every(
@@ -282,8 +283,18 @@ class DelayLevels:
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_offsets(self) -> Answer:
-        """For a slave, which delivers when its master is gone."""
-        return Answer(body=fastjson.dumps(self.as_json()))
+        """For a slave, which delivers when its master is gone. It hears of no delivery whose message it may not have
+        when it is master; that a message was delivered already, it finds in its log."""
+        return Answer(body=fastjson.dumps(self._kept_json()))
+
+    def kept_offsets(self) -> dict[int, int]:
+        """Offsets by level, as of the last moment when all that was delivered was confirmed."""
+        if self.store.positions.confirmed >= self.store.appended:
+            self._kept = self.as_json()["offsetTable"]
+        return self._kept
+
+    def _kept_json(self) -> dict[str, Any]:
+        return {**self.as_json(), "offsetTable": self.kept_offsets()}
 
     def take(self, offsets: dict[int, int], version: DataVersion | None) -> None:
         """A slave takes how far its master has delivered, for the time when it has to go on from there."""
@@ -301,17 +312,20 @@ class DelayLevels:
 
     def persist(self) -> None:
         self.version = next_version(self.version, self.clock.now_ms())
-        self.file.persist(self.as_json())
+        self.file.persist(self._kept_json())
 
     async def persist_if_changed(self) -> None:
-        """Writes the file, but never an offset whose delivered messages a power cut could still take away."""
+        """Writes the file, but never an offset whose delivered messages a power cut, or the next master, could still
+        take away."""
         if not self._is_dirty:
             return
         self._is_dirty = False
         snapshot = self.as_json()
-        if await self.store.positions.wait(self.store.appended, FLUSHED):
+        positions = self.store.positions
+        if await positions.wait(self.store.appended, positions.kept):
             self._is_dirty = True
             return
+        self._kept = snapshot["offsetTable"]
         self.version = next_version(self.version, self.clock.now_ms())
         try:
             await asyncio.to_thread(self.file.persist, {**snapshot, "dataVersion": msgspec.to_builtins(self.version)})

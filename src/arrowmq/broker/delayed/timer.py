@@ -46,7 +46,6 @@ from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.handlers import Answer, handles
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.store.config_file import JsonConfigFile
-from arrowmq.store.positions import FLUSHED
 from arrowmq.touches import Touches
 from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
@@ -301,12 +300,13 @@ class TimerMessages:
         write_checkpoint(self.check_path, check, self.clock.now_ms(), self._counter)
 
     async def persist_if_changed(self) -> None:
-        """Files first, then how far they have come; and never further than the delivered messages are on disk."""
+        """Files first, then how far they have come; and never further than the delivered messages are kept."""
         if not self._is_dirty:
             return
         self._is_dirty = False
         check = self._checkpoint()
-        if self._left or await self.store.positions.wait(self.store.appended, FLUSHED):
+        positions = self.store.positions
+        if self._left or await positions.wait(self.store.appended, positions.kept):
             self._is_dirty = True
             return
         await asyncio.to_thread(self._force, check)

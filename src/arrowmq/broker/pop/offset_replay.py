@@ -15,7 +15,6 @@ from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.pop.revive_log import ReviveLog
 from arrowmq.broker.pop.revive_messages import CheckPointMessage
 from arrowmq.store import MessageStore
-from arrowmq.store.positions import FLUSHED
 
 KEY = "arrowmqReviveEnds"
 
@@ -70,4 +69,5 @@ class OffsetReplay:
         """An offset must not reach the disk before the check points that it has passed. False: not yet."""
         if not any(queue.read_offset for queue in self.log.queues):
             return True
-        return not await self.store.positions.wait(self.store.appended, FLUSHED)
+        positions = self.store.positions
+        return not await positions.wait(self.store.appended, positions.kept)

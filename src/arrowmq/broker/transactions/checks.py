@@ -104,6 +104,8 @@ class TransactionChecks:
 
     async def stop(self) -> None:
         """Notes how far everything is done with, so that the next start has less to read."""
+        if not self._is_running:
+            return  # what is known here is of the time when this was master, and the queue may be another by now
         transactions = self.transactions
         transactions.mark()
         end = self.store.max_offset(HALF_TOPIC, HALF_QUEUE)

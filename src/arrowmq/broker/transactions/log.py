@@ -27,7 +27,6 @@ from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.transactions.offset_set import OffsetSet
 from arrowmq.clock import Clock
 from arrowmq.store import MessageStore, Put, PutStatus
-from arrowmq.store.positions import FLUSHED
 from arrowmq.wire import properties as keys
 from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.records import Record, RecordError, decode_record
@@ -306,10 +305,11 @@ class TransactionLog:
         self.ended.forget_below(max(self.done_before, half_offset))
 
     async def persist_progress(self) -> None:
-        """Commits the progress, as offsets of CID_RMQ_SYS_TRANS. Only what is on disk counts: a power cut must not take
-        away a renewal whose half message is no longer looked at."""
+        """Commits the progress, as offsets of CID_RMQ_SYS_TRANS. Only what is kept counts: neither a power cut nor the
+        next master may take away a renewal whose half message is no longer looked at."""
         done_before, op_offset = self.done_before, self._passed_ops()
-        if await self.store.positions.wait(self.store.appended, FLUSHED):
+        positions = self.store.positions
+        if await positions.wait(self.store.appended, positions.kept):
             return
         self._op_offset = op_offset
         for topic, offset in ((HALF_TOPIC, done_before), (OP_HALF_TOPIC, op_offset)):

@@ -2,7 +2,8 @@
 
 There is no task, no timer and no header object a message. A send writes its frame into the connection, leaves a
 pending send in a table, and awaits its future; the answer's bytes resolve it where they are read. One timer stands for
-the earliest deadline. The hot parts, a message to frame and an answer to receipt, are `_pending_sends_plain` or its
+the earliest deadline, or for a look at who has waited long: a broker that hangs closes no connection, and another may
+be master by now. The hot parts, a message to frame and an answer to receipt, are `_pending_sends_plain` or its
 native form.
 
 Opaques of pending sends have the second-highest bit set and those of all other requests do not, so that a look at an
@@ -41,6 +42,8 @@ __all__ = ["Lane", "PendingSend", "PendingSends", "Target", "field", "frame"]
 
 _NEVER = float("inf")
 FIRST_OPAQUE = MAX_OPAQUE + 1
+#: Who has waited so long for an answer has somebody ask whether the broker is still master.
+SILENCE_S = 0.5
 
 
 class PendingSends:
@@ -64,6 +67,8 @@ class PendingSends:
         self._timer: Timer | None = None
         self._timer_at = _NEVER
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: Called with what has waited for longer than `SILENCE_S`, again and again while it does.
+        self.on_silence: Callable[[list[PendingSend]], object] | None = None
         remoting.watch_answers(self._settle, self._stray, self._lost)
 
     def __len__(self) -> int:
@@ -85,8 +90,9 @@ class PendingSends:
             return
         pending.sent_at = now = self._monotonic()
         pending.deadline = deadline = now + pending.timeout_s
-        if deadline < self._timer_at:
-            self._arm(deadline)
+        look = min(deadline, now + SILENCE_S)
+        if look < self._timer_at:
+            self._arm(look)
         by_opaque = self._by_opaque
         # With nothing else under way, and at most one answer since the last send, no other frame will join this one
         # in this event loop iteration, so it need not wait for its end.
@@ -98,6 +104,11 @@ class PendingSends:
     def forget(self, pending: PendingSend) -> None:
         """Nobody waits for it any more."""
         self._by_opaque.pop(pending.opaque, None)
+
+    def abandon(self, pending: PendingSend, reason: str) -> None:
+        """No answer is waited for any longer: as if the connection were lost."""
+        if self._by_opaque.pop(pending.opaque, None) is not None:
+            lose(pending, reason)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -143,5 +154,9 @@ class PendingSends:
         for pending in [each for each in self._by_opaque.values() if each.deadline <= now]:
             self.forget(pending)
             time_out(pending)
-        if self._by_opaque:
-            self._arm(min(pending.deadline for pending in self._by_opaque.values()))
+        if not self._by_opaque:
+            return
+        self._arm(min(now + SILENCE_S, *(pending.deadline for pending in self._by_opaque.values())))
+        silent = [each for each in self._by_opaque.values() if now - each.sent_at >= SILENCE_S]
+        if silent and self.on_silence is not None:
+            self.on_silence(silent)

@@ -97,6 +97,7 @@ class Producer(Scope):
             avoid_slow_brokers=avoid_slow_brokers,
             retry_when_not_flushed=retry_when_not_flushed,
         )
+        self._session.pending_sends.on_silence = self._sender.seek_masters
         self._budget = SendBudget(max_in_flight, max_in_flight_bytes)
         self._hooks = Hooks(hooks)
         self._listener = transaction_listener

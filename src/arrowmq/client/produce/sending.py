@@ -2,6 +2,10 @@
 
 An attempt that failed is repeated on another broker if there is one, with the same message id, within the time given
 for all attempts together. What a broker refuses for good (a message too large, say) is not repeated.
+
+Where the master of a set of brokers is lost, another becomes it within moments. So a send to a set that has other
+brokers, and to no other set, waits for that as long as it has time. A master that hangs answers nothing and closes no
+connection: who waits for it asks the NameServer meanwhile, and turns to the new master once there is one.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from arrowmq.client.produce.outgoing import Packed
 from arrowmq.client.produce.pending_sends import Lane, PendingSend, Target, frame
 from arrowmq.client.produce.receipt import SendReceipt, SendStatus
 from arrowmq.client.produce.send_frame import DEFAULT_TOPIC_QUEUES, FrameStarts
-from arrowmq.client.routes import Route
+from arrowmq.client.routes import MASTER_ID, Route
 from arrowmq.client.session import Session
 from arrowmq.wire import properties as prop
 from arrowmq.wire.codes import V5_0_0, RequestCode, ResponseCode
@@ -55,6 +59,9 @@ MASTER_CHANGED_CODES = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCo
 #: A broker that sheds load is asked again after this, doubling up to the limit.
 BUSY_PAUSE_S = 0.01
 BUSY_PAUSE_LIMIT_S = 0.5
+#: The same for a set of brokers whose master is gone.
+TAKEOVER_PAUSE_S = 0.01
+TAKEOVER_PAUSE_LIMIT_S = 0.08
 
 #: Picks one of the queues of a route.
 Choice = Callable[[Sequence[MessageQueue]], MessageQueue]
@@ -79,6 +86,7 @@ class Sender:
         self.faults = FaultTable(session.clock) if avoid_slow_brokers else None
         self._turn = random.randrange(1000)
         self._starts = FrameStarts(group)
+        self._look: asyncio.Task[None] | None = None
         #: The fast paths of topics that were sent to, for who may take them.
         self.lanes: dict[str, Lane] = {}
 
@@ -94,8 +102,8 @@ class Sender:
         """Deliver to one queue. With a `choice` the message stays on that queue, otherwise retries change brokers.
 
         `begun` is a first attempt that took the fast path and has failed, or will.
-        A broker that sheds load is asked again, more and more slowly, as long as there is time: that is no failure of
-        the message, and counts for no attempt.
+        A broker that sheds load is asked again, more and more slowly, as long as there is time, and so is a set whose
+        master is gone: that is no failure of the message, and counts for no attempt.
         """
         monotonic = self._session.clock.monotonic
         started = monotonic() if begun is None else begun.sent_at
@@ -104,16 +112,26 @@ class Sender:
         unsure: SendReceipt | None = None
         attempts_left = 1 + self._retries
         busy_pause_s = BUSY_PAUSE_S
+        takeover_pause_s = TAKEOVER_PAUSE_S
+        is_awaiting = False
         left_s = timeout_s
         while attempts_left > 0 and left_s > 0:
             try:
                 attempt, begun = begun, None
                 receipt = await self._try(packed, choice, code, left_s, tried, attempt)
             except (Unreachable, TimedOut, Refused, NoRoute) as failure:
-                if not tried or (isinstance(failure, Refused) and failure.code not in RETRY_CODES):
+                awaits_master = self._awaits_master(packed.topic, choice, tried, failure)
+                if not (tried or awaits_master) or (isinstance(failure, Refused) and failure.code not in RETRY_CODES):
                     raise
+                if awaits_master and is_awaiting:  # it counts, and is told, as one attempt
+                    causes.pop()
+                    del tried[len(causes) + 1 :]
                 causes.append(failure)
-                if isinstance(failure, Refused) and failure.code == ResponseCode.SYSTEM_BUSY:
+                is_awaiting = awaits_master
+                if awaits_master:
+                    await self._session.clock.sleep(min(takeover_pause_s, left_s))
+                    takeover_pause_s = min(2 * takeover_pause_s, TAKEOVER_PAUSE_LIMIT_S)
+                elif isinstance(failure, Refused) and failure.code == ResponseCode.SYSTEM_BUSY:
                     await self._session.clock.sleep(min(busy_pause_s, left_s))
                     busy_pause_s = min(2 * busy_pause_s, BUSY_PAUSE_LIMIT_S)
                 else:
@@ -176,6 +194,35 @@ class Sender:
             session.broker_versions[address] = 0
             session.spawn(session.heartbeat(), "heartbeat to a broker that is back")
         return receipt
+
+    def _awaits_master(self, topic: str, choice: Choice | None, tried: Sequence[str], failure: ArrowMQError) -> bool:
+        """Whether the brokers that this message may go to have lost their master, and another may take over."""
+        route = self._session.routes.get(topic)
+        if route is None or isinstance(failure, TimedOut):
+            return False
+        if isinstance(failure, Refused) and failure.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+            return False
+        sets = route.addresses
+        if tried and (choice is not None or len(sets) == 1):
+            sets = {name: by_id for name, by_id in sets.items() if name == tried[-1]}
+            return any(len(by_id) > 1 or MASTER_ID not in by_id for by_id in sets.values())
+        # No attempt could be made: no set has a master, as the NameServer tells it.
+        return not tried and bool(sets) and all(by_id and MASTER_ID not in by_id for by_id in sets.values())
+
+    def seek_masters(self, pending: Sequence[PendingSend]) -> None:
+        """These have waited long: is another master by now?"""
+        if self._look is None or self._look.done():
+            self._look = self._session.spawn(self._turn_to_new_masters(pending), "look for new masters")
+
+    async def _turn_to_new_masters(self, pending: Sequence[PendingSend]) -> None:
+        wrap = self._session.options.namespace.wrap
+        for topic in {wrap(each.topic) for each in pending}:
+            await self._refresh(topic)
+        for each in pending:
+            route = self._session.routes.get(wrap(each.topic))
+            master = None if route is None else route.master(each.queue.broker_name)
+            if master is not None and master != each.address:
+                self._session.pending_sends.abandon(each, f"it does not answer, and {master} is master by now")
 
     async def _check_timers(self, address: str, broker_name: str) -> None:
         """A broker from before RocketMQ 5 keeps a timer's properties, knows nothing of them, and delivers at once."""

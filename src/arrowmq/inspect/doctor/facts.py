@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from arrowmq.client.admin.controlled import ControlledSet
 from arrowmq.wire.bodies import OffsetWrapper, TopicConfig, TopicOffset, TopicRouteData
 from arrowmq.wire.message_queue import MessageQueue
 
@@ -125,6 +126,8 @@ class Facts:
     topics: list[TopicFacts] = field(default_factory=list)
     groups: list[GroupFacts] = field(default_factory=list)
     machine: MachineFacts = field(default_factory=MachineFacts)
+    #: Sets of brokers under a controller, by name; in words why none of their controllers tells of them
+    controlled: dict[str, ControlledSet | str] = field(default_factory=dict)
     #: The topic that the user asked about
     asked_topic: str | None = None
 

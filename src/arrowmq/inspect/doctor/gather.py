@@ -54,6 +54,7 @@ async def gather(
         return facts
     async with Admin(answering, **connect) as admin:
         facts.brokers = await _brokers(admin, facts.namesrvs)
+        await _controlled(admin, facts)
         await _topics(admin, facts)
         await _groups(admin, facts)
         await _members(admin, facts)
@@ -132,6 +133,18 @@ async def _broker(admin: Admin, name: str, cluster: str, broker_id: int, address
         return facts
     facts.clock_skew_ms = clock_skew_ms(facts.runtime, (asked_ms + answered_ms) / 2)
     return facts
+
+
+async def _controlled(admin: Admin, facts: Facts) -> None:
+    """What the controllers say of the sets of brokers that are under one."""
+    for name in sorted({each.name for each in facts.reached if each.config.get("enableControllerMode") == "true"}):
+        try:
+            found = await admin.controlled_set(name)
+        except (ArrowMQError, WireError) as failure:
+            facts.controlled[name] = str(failure)
+        else:
+            if found is not None:
+                facts.controlled[name] = found
 
 
 # -- topics and groups

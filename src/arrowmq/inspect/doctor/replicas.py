@@ -72,8 +72,8 @@ def promises_are_kept(facts: Facts) -> list[Finding]:
     """SYNC_MASTER with inSyncReplicas=1 counts the master alone, and waits for nobody."""
     found = []
     for broker in facts.masters:
-        if broker.config.get("brokerRole") != "SYNC_MASTER":
-            continue
+        if broker.config.get("brokerRole") != "SYNC_MASTER" or broker.config.get("enableControllerMode") == "true":
+            continue  # under a controller, other settings decide: `controllers.py`
         if broker.config.get("inSyncReplicas", "1") == "1":
             found.append(
                 Finding(

@@ -81,6 +81,7 @@ class ControlledFeeds(Feeds):
         confirmed = int(positions.confirmed)
         self._is_leaving = True
         positions.promised = self._lowest | replicated(1)
+        positions.kept = FLUSHED | positions.promised
         positions.members_have(confirmed)
         super().stop(why, keeps_promise=keeps_promise)
         self._is_leaving = False
@@ -199,6 +200,8 @@ class ControlledFeeds(Feeds):
             self._promise(replicated(max(len(state.others), self._config.in_sync_replicas - 1)))
         else:
             self._promise(APPENDED)
+        # Another master cuts what the members of the set have not all got.
+        positions.kept = FLUSHED | positions.promised
         self._count()
 
     @property

@@ -26,6 +26,7 @@ from arrowmq.controller.notices import STEP_ASIDE
 from arrowmq.remoting.address import AddressError, parse_addresses
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.remoting.handlers import Answer, Call, handles
+from arrowmq.replica.controlled import truncation
 from arrowmq.replica.controlled.controllers import ControllerRefused, Controllers, ControllerUnreachable, Decided
 from arrowmq.replica.controlled.epochs import EpochFile, end_of
 from arrowmq.replica.controlled.feeds import ControlledFeeds
@@ -422,6 +423,21 @@ class ControlledReplication(Replication):
             if decided.master_epoch == self.epoch:
                 self.feeds.sync_state.told(decided.members, decided.members_epoch, is_answer=True)
             return
+
+    # To see
+
+    def runtime(self) -> dict[str, str]:
+        table = super().runtime()
+        put_aside = truncation.tails(self.broker.store.root)
+        if put_aside:
+            last = put_aside[-1]
+            table |= {
+                "haCutTails": str(len(put_aside)),
+                "haCutBytes": str(sum(tail.end - tail.start for tail in put_aside)),
+                "haLastCut": str(last.path),
+                "haLastCutAt": str(round(last.path.stat().st_mtime * 1000)),
+            }
+        return table
 
     # Requests
 

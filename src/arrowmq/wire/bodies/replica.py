@@ -54,6 +54,7 @@ class ReplicaIdentity(Body, kw_only=True):
     broker_address: str | None = None
     broker_id: int | None = None
     broker_name: str | None = None
+    out_of_sync_since: int | None = None  # of ArrowMQ's controllers, in milliseconds; Apache's tools pass it by
 
 
 class MasterSwitch(Body, kw_only=True):
