@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arrowmq.wire import bodies, fastjson
 from arrowmq.wire.errors import BodyError
-from arrowmq.wire.fastjson_reader import parse
+from arrowmq.wire.fastjson_reader import parse, parse_quickly
 from arrowmq.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -106,6 +106,28 @@ def test_what_is_written_is_standard_compact_and_sorted(value: Any) -> None:
     assert (
         json.dumps(expected, separators=(",", ":"), sort_keys=True) == fastjson.dumps(value, ascii_only=True).decode()
     )
+
+
+queue_names = st.text("ab{}:,\"\\' \n%é", max_size=6)
+queues = st.builds(MessageQueue, queue_names, queue_names, st.integers(0, 70_000))
+
+
+@given(st.lists(st.dictionaries(queues, st.one_of(json_values, queue_names), max_size=3), max_size=3))
+@settings(max_examples=200)
+def test_tables_by_queue_are_read_quickly_as_the_reader_reads_them(value: Any) -> None:
+    """Names of queues may hold what looks like a key: the quick way is right about them, or leaves them alone."""
+    text = fastjson.dumps({"table": value, "note": '{"brokerName":"b","queueId":0,"topic":"T"}:5'})
+    quick = parse_quickly(text)
+    assert quick is None or parse(text) == quick
+
+
+def test_the_quick_way_takes_what_brokers_write_and_nothing_else() -> None:
+    table = {MessageQueue("T", "b", number): {"maxOffset": number} for number in range(3)}
+    assert {"offsetTable": table} == parse_quickly(fastjson.dumps({"offsetTable": table}))
+    quoted = {'{"brokerName":"b","queueId":0,"topic":"T"}': 1}
+    assert {MessageQueue("T", "b", 0): 1} == parse_quickly(json.dumps(quoted))
+    for other in ("{0:1}", "{'a':1}", '{"a":{"$ref":"$.b"}}', "[" * 70 + "]" * 70, '{"a":1', '{{"topic":"T"}:1}'):
+        assert parse_quickly(other) is None
 
 
 def test_queues_as_keys_are_written_as_objects_and_numbers_quoted() -> None:

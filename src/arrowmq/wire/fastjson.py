@@ -19,7 +19,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from arrowmq.wire.errors import BodyError
-from arrowmq.wire.fastjson_reader import parse
+from arrowmq.wire.fastjson_reader import parse, parse_quickly
 from arrowmq.wire.message_queue import MessageQueue
 
 T = TypeVar("T")
@@ -41,7 +41,9 @@ def loads(data: bytes | bytearray | memoryview | str, type: Any = Any) -> Any:
             return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         pass  # not standard JSON, or it needs fastjson's leniency: the general path decides
-    value = parse(data)
+    value = parse_quickly(data)
+    if value is None:
+        value = parse(data)
     if type is Any:
         return value
     return as_type(value, type)

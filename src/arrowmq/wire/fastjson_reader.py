@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from arrowmq.wire.errors import BodyError
 from arrowmq.wire.message_queue import MessageQueue
 
@@ -25,6 +27,10 @@ _PLAIN_SINGLE = re.compile(r"[^'\\]*")
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _HEX2 = re.compile(r"[0-9a-fA-F]{2}")
 _REFERENCE_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
+
+# A queue as a key, as Java writes it: without blanks, members by name, nothing escaped.
+_QUEUE_KEY = re.compile(rb'([{,])(\{"brokerName":"[^"\\{}]*","queueId":[0-9]{1,9},"topic":"[^"\\{}]*"\}):')
+_QUEUE_TEXT = re.compile(r'\{"brokerName":"([^"\\{}]*)","queueId":([0-9]{1,9}),"topic":"([^"\\{}]*)"\}')
 
 _ESCAPES = {
     '"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "F": "\f", "n": "\n", "r": "\r", "t": "\t",
@@ -48,6 +54,49 @@ def parse(data: bytes | bytearray | memoryview | str) -> Any:
     value = reader.value(0)
     reader.end()
     return _resolve(value, value) if reader.references else value
+
+
+def parse_quickly(data: bytes | bytearray | memoryview | str) -> Any:
+    """What `parse` gives, or None where only that can tell: for the tables by queue that brokers answer with.
+
+    Those are standard JSON but for their keys, which are put into quotes here. No text in quotes holds such a key
+    unescaped, so what is standard JSON afterwards was meant like this.
+    """
+    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
+    if b'"$ref"' in raw:
+        return None
+    try:
+        return _with_queues(msgspec.json.decode(_QUEUE_KEY.sub(_quoted, raw)), 0)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, _TooDeep):
+        return None
+
+
+class _TooDeep(Exception):
+    pass
+
+
+def _quoted(match: re.Match[bytes]) -> bytes:
+    return match[1] + b'"' + match[2].replace(b'"', b'\\"') + b'":'
+
+
+def _with_queues(value: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise _TooDeep
+    if isinstance(value, dict):
+        return {
+            (_queue_key(key) if key[:1] == "{" else key): _with_queues(member, depth + 1)
+            if isinstance(member, dict | list)
+            else member
+            for key, member in value.items()
+        }
+    if isinstance(value, list):
+        return [_with_queues(item, depth + 1) if isinstance(item, dict | list) else item for item in value]
+    return value
+
+
+def _queue_key(key: str) -> MessageQueue | str:
+    match = _QUEUE_TEXT.fullmatch(key)
+    return MessageQueue(match[3], match[1], int(match[2])) if match is not None else _queue_in(key) or key
 
 
 class _Reader:
