@@ -111,9 +111,10 @@ class ProgressAdmin:
     def broker_consume_stats(self, request: GetConsumeStatsInBroker) -> Answer:
         """The progress of every group in every topic it has offsets for; a group without any is listed as well."""
         result = ConsumeStatsList(broker_addr=self.broker.address.text)
+        topics = self.offsets.topics_by_group()
         for group in list(self.broker.groups.table):
             per_topic = []
-            for name in self.offsets.topics_of(group):
+            for name in topics.get(group, ()):
                 topic = self.topics.get(name)
                 if topic is None or topic.order != request.is_order:
                     continue

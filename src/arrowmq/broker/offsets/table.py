@@ -143,6 +143,13 @@ class ConsumerOffsets:
     def topics_of(self, group: str) -> list[str]:
         return [topic for topic, owner in map(_split, self._committed) if owner == group]
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """All of them in one pass: asked group by group, the table would be read as often as there are groups."""
+        found: dict[str, list[str]] = {}
+        for topic, group in map(_split, self._committed):
+            found.setdefault(group, []).append(topic)
+        return found
+
     def groups_of(self, topic: str) -> list[str]:
         return [group for name, group in map(_split, self._committed) if name == topic]
 
