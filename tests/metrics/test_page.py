@@ -13,11 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from rules import acl
 
 from arrowmq.auth.users import User
-from arrowmq.metrics.label_values import labels_of, version_name
+from arrowmq.metrics.label_values import labels_of
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.server import Node, build_node
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command
+from arrowmq.wire.releases import version_name
 
 SETTINGS = {
     "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "brokerName": "broker-a", "metricsExporterType": "PROM",

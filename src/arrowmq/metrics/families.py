@@ -11,12 +11,13 @@ from prometheus_client.core import Metric
 from arrowmq.broker import names
 from arrowmq.broker.runtime import stats as items
 from arrowmq.broker.send.flow import private_memory_bytes
-from arrowmq.metrics.label_values import is_system, labels_of, language_name, version_name, yes_no
+from arrowmq.metrics.label_values import is_system, labels_of, language_name, yes_no
 from arrowmq.metrics.labelled import BYTES, MILLISECONDS, LabelledFamilies, in_unit
 from arrowmq.metrics.lag import GroupLag, lags_of
 from arrowmq.metrics.message_kinds import KindFamilies
 from arrowmq.metrics.pop import PopFamilies
 from arrowmq.metrics.requests import RequestFamilies
+from arrowmq.wire.releases import version_name
 
 if TYPE_CHECKING:
     from arrowmq.broker.broker import Broker

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from arrowmq.broker.broker import Broker
 
 LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-# Each release has a SNAPSHOT before it, so a release is two on from the one before; from 4.0.0 on without gaps.
-VERSION_4_0_0, VERSION_5_0_0, PER_MINOR = 213, 413, 20
 
 
 def is_system(broker: Broker, topic: str) -> bool:
@@ -35,12 +33,3 @@ def language_name(code: int) -> str:
         return LanguageCode(code).name.lower()
     except ValueError:
         return "other"
-
-
-def version_name(ordinal: int) -> str:
-    """The release a client says it is, as RocketMQ labels it; of releases before 4.0.0 the number alone."""
-    for major, first in ((5, VERSION_5_0_0), (4, VERSION_4_0_0)):
-        if ordinal >= first - 1:
-            minor, rest = divmod(ordinal - first + 1, PER_MINOR)
-            return f"v{major}_{minor}_{rest // 2}" + ("" if rest % 2 else "_snapshot")
-    return f"v{ordinal}"
