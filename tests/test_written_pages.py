@@ -13,6 +13,8 @@ def test_the_page_of_settings_is_what_the_code_says() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "configuration_table.py"))
     page = (ROOT / "docs" / "configuration.md").read_text()
     assert tool["page"]() == page, "run python tools/configuration_table.py"
+    catalog = (ROOT / "src" / "arrowmq" / "console" / "settings.tsv").read_text()
+    assert tool["catalog"]() == catalog, "run python tools/configuration_table.py"
 
 
 def test_every_setting_of_apache_has_its_line() -> None:

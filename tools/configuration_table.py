@@ -1,7 +1,7 @@
 """Writes docs/configuration.md: each of Apache's settings, its default, and what ArrowMQ does with it.
 
-    python tools/configuration_table.py            writes the page
-    python tools/configuration_table.py --check    exit code 1 if the page is not what the code says
+    python tools/configuration_table.py            writes the page, and the console's list of defaults
+    python tools/configuration_table.py --check    exit code 1 if either is not what the code says
 
 What Apache knows stands in `apache_configuration.tsv`: every setting of Apache RocketMQ 5.5.0 that its classes can be
 given, with what it is when nothing is set (empty where that is nothing). What ArrowMQ does comes from its code: a
@@ -39,6 +39,7 @@ from arrowmq.wire.codes import RequestCode
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "arrowmq"
 PAGE = ROOT / "docs" / "configuration.md"
+CATALOG = SOURCE / "console" / "settings.tsv"
 APACHE = Path(__file__).with_name("apache_configuration.tsv")
 
 # Read by a tool of the operator (brokerStatus, getBrokerConfig), and by nothing that would act on it.
@@ -46,6 +47,7 @@ SHOWN_ONLY = {"sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "que
 # Settings that the command takes over before the classes see them.
 READ_BY_THE_COMMAND = {"listenPort", "storePathRootDir"}
 
+OWN = "Settings that only ArrowMQ has"
 ACTS, SHOWN, REFUSED = "acts", "shown only", "refused"
 
 
@@ -144,7 +146,7 @@ def settings() -> dict[str, list[Setting]]:
         for key, field in sorted(fields.items())
         if key not in seen[kind] and field.name in is_read
     ]
-    found["Settings that only ArrowMQ has"] = own
+    found[OWN] = own
     return found
 
 
@@ -188,6 +190,16 @@ def page() -> str:
     return "".join(parts)
 
 
+def catalog() -> str:
+    """What the console's page of settings knows: each setting of a broker with its default."""
+    rows: dict[str, str] = {}
+    for heading, found in settings().items():
+        if heading not in ("NameServer", "Controller"):
+            for row in found:
+                rows[row.key] = row.default or row.note.removeprefix("default: ").strip("`") * (heading == OWN)
+    return "".join(f"{key}\t{default}\n" for key, default in sorted(rows.items()))
+
+
 def refused_elsewhere() -> str:
     """What is refused besides settings."""
     parts = [
@@ -221,13 +233,12 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    wanted = page()
-    if "--check" in sys.argv[1:]:
-        if PAGE.exists() and PAGE.read_text() == wanted:
-            return 0
-        print(f"{PAGE.relative_to(ROOT)} is not what the code says: run python {Path(__file__).relative_to(ROOT)}")
-        return 1
-    PAGE.write_text(wanted)
+    for path, wanted in ((PAGE, page()), (CATALOG, catalog())):
+        if "--check" not in sys.argv[1:]:
+            path.write_text(wanted)
+        elif not path.exists() or path.read_text() != wanted:
+            print(f"{path.relative_to(ROOT)} is not what the code says: run python {Path(__file__).relative_to(ROOT)}")
+            return 1
     return 0
 
 

@@ -1,6 +1,6 @@
-"""Apache's settings with their defaults, and what those that people change are for; from `settings.tsv`.
+"""The settings of a broker with their defaults, and what those that people change are for; from `settings.tsv`.
 
-The file has the names and defaults of Apache RocketMQ 5.5.0; the meanings are ours, in `words/`.
+`tools/configuration_table.py` writes the file from Apache's settings and from our own; the meanings are in `words/`.
 """
 
 from __future__ import annotations
