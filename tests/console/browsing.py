@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from browsing_tools import chromium
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
 
-WIDE = {"width": 1440, "height": 900}
-NARROW = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1440, "height": 900}
+NARROW: ViewportSize = {"width": 390, "height": 844}
 
 #: What a screen reader and a person without a mouse need: fields, buttons and pictures with names, one heading.
 NAMELESS = """() => {
@@ -110,7 +110,7 @@ def tab(
     browser: Browser, address: str, *, language: str = "en", narrow: bool = False, dark: bool = False, utc: bool = True
 ) -> Iterator[Tab]:
     context = browser.new_context(
-        viewport=NARROW if narrow else WIDE,  # type: ignore[arg-type]
+        viewport=NARROW if narrow else WIDE,
         color_scheme="dark" if dark else "light",
         locale="zh-CN" if language == "zh" else "en-US",
         timezone_id="Asia/Shanghai",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-from browsing_tools import chromium
+from browsing_tools import has_browser
 from visiting import broker, name, visitor
 
 __all__ = ["broker", "name", "visitor"]
 
-collect_ignore = [] if find_spec("playwright") and chromium() else ["test_browser.py"]
+collect_ignore = [] if has_browser() else ["test_browser.py"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from oracle.ports import free_port
 
 
 @contextmanager
@@ -64,4 +67,23 @@ def server_running(folder: Path) -> Iterator[tuple[str, int]]:
         yield line.removeprefix("ready: NameServer ").partition(",")[0], process.pid
     finally:
         process.stdin.close()
+        process.wait(60)
+
+
+@contextmanager
+def trio_running(folder: Path) -> Iterator[tuple[str, int]]:
+    """(NameServer, process id) of `arrowmq server --brokers 3 --replicas`."""
+    namesrv, broker = free_port(), free_port(*range(-2, 23))
+    command = [sys.executable, "-c", "from arrowmq.cli import main; main()", "server", "--brokers", "3", "--replicas"]
+    command += ["--dir", str(folder / "data"), "--namesrv-port", str(namesrv), "--port", str(broker)]
+    settings = ["brokerIP1=127.0.0.1", "controllerIP=127.0.0.1", f"controllerDLegerPeers=n0-127.0.0.1:{free_port()}"]
+    command += ["--name", "broker-a", *(part for setting in settings for part in ("--set", setting))]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready: "), (folder / "log").read_text()[-2000:]
+        yield f"127.0.0.1:{namesrv}", process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
         process.wait(60)

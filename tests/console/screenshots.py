@@ -12,14 +12,17 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "console"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests" / each) for each in ("console", "", "interop")]
 
 from browsing import browser_running, paths_of, tab  # noqa: E402
-from consoles import console_running  # noqa: E402
+from consoles import console_running, trio_running  # noqa: E402
+from guarded_scene import GUARDED, furnish_rights  # noqa: E402
+from guarded_scene import ROOT as ROOT_USER  # noqa: E402
 from scene import Furnished, consume_all, consuming, furnish  # noqa: E402
 
 from arrowmq import Producer  # noqa: E402
 from arrowmq.testing import BrokerThread  # noqa: E402
+from waiting import block_until  # noqa: E402
 
 WATCHED_MS = 40_000
 SETTLED_MS = 700
@@ -63,5 +66,34 @@ def main() -> None:
             live.join()
 
 
+def of_a_trio(folder: Path) -> None:
+    """The cluster that elects its master, and the one that knows its users."""
+    with (
+        tempfile.TemporaryDirectory() as own,
+        trio_running(Path(own)) as (namesrv, _),
+        console_running(namesrv, Path(own) / "console") as address,
+        browser_running() as browser,
+        tab(browser, address) as opened,
+    ):
+        block_until(lambda: opened.open("/cluster").locator("td", has_text="yes").count() >= 6, 60)
+        opened.page.wait_for_timeout(SETTLED_MS)
+        opened.page.screenshot(path=folder / "cluster.jpg", type="jpeg", quality=55)
+
+
+def of_users(folder: Path) -> None:
+    with BrokerThread(settings=GUARDED) as broker, tempfile.TemporaryDirectory() as own:
+        asyncio.run(furnish_rights(broker.namesrv, broker.broker_address))
+        keys = ("--access-key", ROOT_USER[0], "--secret-key", ROOT_USER[1])
+        with (
+            console_running(broker.namesrv, Path(own), *keys) as address,
+            browser_running() as browser,
+            tab(browser, address) as opened,
+        ):
+            opened.open("/users?username=ann&resource=Topic:payments&action=Sub").wait_for_timeout(SETTLED_MS)
+            opened.page.screenshot(path=folder / "users.jpg", type="jpeg", quality=55)
+
+
 if __name__ == "__main__":
     main()
+    of_a_trio(ROOT / "docs" / "console")
+    of_users(ROOT / "docs" / "console")

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from browsing import Tab, browser_running, paths_of, tab
+from browsing import NARROW, WIDE, Tab, browser_running, paths_of, tab
 from consoles import console_running
+from guarded_scene import ANN, GUARDED, ROOT, furnish_rights
 from playwright.sync_api import Browser, expect
 from scene import Furnished, consume_all, consuming, furnish
 
@@ -21,6 +22,8 @@ from arrowmq.testing import BrokerThread
 from waiting import block_until
 
 T = TypeVar("T")
+# One cluster and one browser serve all of them.
+pytestmark = pytest.mark.xdist_group("console_browser")
 
 
 def apart(work: Coroutine[Any, Any, T]) -> T:
@@ -75,21 +78,35 @@ def wide(browser: Browser, stage: Stage) -> Iterator[Tab]:
         assert [] == opened.wrongs
 
 
+def look_at_both_widths(opened: Tab) -> None:
+    """As on a desk in light, and as on a telephone in dark."""
+    opened.page.set_viewport_size(WIDE)
+    opened.page.emulate_media(color_scheme="light")
+    opened.look()
+    opened.page.set_viewport_size(NARROW)
+    opened.page.emulate_media(color_scheme="dark")
+    opened.look()
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("narrow", [False, True], ids=["1440", "390"])
-def test_every_page_is_sound(browser: Browser, stage: Stage, language: str, narrow: bool) -> None:
-    """No error, no other host, nothing nameless, nothing wider than the screen, no script of a message."""
-    with tab(browser, stage.address, language=language, narrow=narrow, dark=narrow) as opened:
+def test_every_page_is_sound(browser: Browser, stage: Stage, language: str) -> None:
+    """No error, no other host, nothing nameless, nothing wider than the screen, at either width."""
+    with tab(browser, stage.address, language=language) as opened:
         for path in paths_of(stage.found, (stage.found.group, stage.client)).values():
             page = opened.open(path)
             expect(page.locator("#live.on")).to_be_attached()
-            opened.look()
+            look_at_both_widths(opened)
+
+
+def test_messages_of_an_enemy_are_text(browser: Browser, stage: Stage) -> None:
+    """No script of a message runs, and none makes the page wider."""
+    with tab(browser, stage.address) as opened:
         for each in stage.found.hostile_ids:
             opened.open(f"/messages/{each}?topic={stage.found.payments}")
-            opened.look()
+            look_at_both_widths(opened)
         place = opened.open(f"/letters/{stage.found.dying}?tag=hostile").locator("tbody th a").get_attribute("href")
         opened.open(str(place))
-        opened.look()
+        look_at_both_widths(opened)
 
 
 def test_a_topic_lives_through_its_dialogs(wide: Tab) -> None:
@@ -263,6 +280,12 @@ def test_tables_sort_filter_and_copy_and_times_theme_and_language_change(wide: T
     expect(page.locator("#queue-table tbody tr:visible")).to_have_count(0)
     page.locator('input[data-filter="queue-table"]').fill("ORDERS")
     expect(page.locator("#queue-table tbody tr:visible")).to_have_count(4)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#queues [data-copytable]").click()
+    expect(page.locator("#toasts")).to_contain_text("Copied")
+    rows = page.evaluate("navigator.clipboard.readText()").split("\n")
+    assert (5, "Topic\tBroker\tQueue") == (len(rows), "\t".join(rows[0].split("\t")[:3]))
+    assert rows[1].startswith("orders\tbroker-a\t3\t")
     expect(page.locator("time").first).to_contain_text("UTC")
     page.locator("#zone").click()
     expect(page.locator("#zone")).to_have_text("Local time")
@@ -278,6 +301,9 @@ def test_the_menu_opens_on_a_narrow_screen(browser: Browser, stage: Stage) -> No
     with tab(browser, stage.address, narrow=True) as opened:
         page = opened.open("/")
         expect(page.locator("#menu")).to_be_hidden()
+        page.locator("#menu-button").click()
+        page.locator("#menu [data-zone]").click()
+        expect(page.locator("html")).to_have_attribute("data-zone", "local")
         page.locator("#menu-button").click()
         page.get_by_role("link", name="Topics").first.click()
         page.wait_for_url("**/topics")
@@ -338,3 +364,40 @@ def test_a_broker_that_is_gone_is_said(browser: Browser, tmp_path: Path) -> None
         block_until(lambda: page.goto(address + "/") and page.locator(".alarm").count() > 0, 30)
         expect(page.locator(".alarm")).to_contain_text("No NameServer answers")
         opened.look()
+
+
+def test_a_user_of_the_brokers_logs_in_is_told_no_and_why(browser: Browser, tmp_path: Path) -> None:
+    """On a cluster that knows its users: the log-in by name, the page of users, and the words of a refusal."""
+    with BrokerThread(settings=GUARDED) as broker:
+        apart(furnish_rights(broker.namesrv, broker.broker_address))
+        keys = ("--access-key", ROOT[0], "--secret-key", ROOT[1], "--token", "sesame")
+        with console_running(broker.namesrv, tmp_path, *keys) as address:
+            with tab(browser, address) as opened:
+                log_in(opened, *ANN)
+                page = opened.page
+                opened.open("/letters/billing", 403)
+                expect(page.locator('[data-test="problem"]')).to_contain_text("User:ann has no permission")
+                opened.open("/topics")
+                opened.open_dialog("new-topic")
+                opened.fill("new-topic", topic="hers", writeQueues=1, readQueues=1)
+                opened.submit("new-topic")
+                assert "User:ann has no permission" in opened.wrong("new-topic")
+                opened.look()
+            with tab(browser, address, language="zh", narrow=True) as opened:
+                log_in(opened, *ROOT)
+                page = opened.open("/users?username=ann&resource=Topic:payments&action=Sub")
+                expect(page.locator('[data-test="why"] .mark-error')).to_be_visible()
+                opened.look()
+                opened.open_dialog("new-policy")
+                opened.fill("new-policy", username="ann", resource="Topic:payments", actions="Sub Get")
+                opened.submit("new-policy")
+                expect(page.locator('[data-test="why"] .mark-good')).to_be_visible()
+
+
+def log_in(opened: Tab, name: str, password: str) -> None:
+    page = opened.open("/login")
+    page.locator("details summary").click()
+    page.locator("input[name=username]").fill(name)
+    page.locator("input[name=password]").fill(password)
+    page.locator("form button.primary").click()
+    page.wait_for_url(re.compile(r"^http://[^/]+/$"))

@@ -31,7 +31,7 @@ class Console:
         self.cache = Cache()
         self.admin = Admin(options.namesrv, **options.connect)
         self.gatherer = Gatherer(options, self.admin, self.hub)
-        self.jobs = ResendJobs(options.directory, self.admin, self.hub)
+        self.jobs = ResendJobs(options.directory, self.hub)
         self._admins: OrderedDict[tuple[str, str], Admin] = OrderedDict()
         self._producers: OrderedDict[tuple[str, str] | None, Producer] = OrderedDict()
 
@@ -62,9 +62,12 @@ class Console:
             if len(self._admins) > MOST_USERS:
                 _, oldest = self._admins.popitem(last=False)
                 await oldest.close()
+        else:
+            self._admins.move_to_end(credentials)
         return admin
 
-    async def open_admin(self, credentials: tuple[str, str]) -> Admin:
+    async def open_admin(self, credentials: tuple[str, str] | None) -> Admin:
+        """Without credentials, one that signs nothing."""
         connect = ConnectOptions(**self.options.connect)
         connect["credentials"] = credentials
         admin = Admin(self.options.namesrv, **connect)

@@ -10,6 +10,7 @@ from arrowmq.client.errors import (
     NamesrvUnreachable,
     NoRoute,
     Refused,
+    SendFailed,
     TimedOut,
     Unreachable,
 )
@@ -35,6 +36,11 @@ class Problem(Exception):
         super().__init__(sentence)
         self.status = status
         self.sentence = sentence
+
+
+def is_denied(error: Exception) -> bool:
+    """Whoever asks has no right to: that is said, where what is missing for other reasons is left out."""
+    return isinstance(error, Refused) and error.code == ResponseCode.NO_PERMISSION
 
 
 def not_found(sentence: str) -> Problem:
@@ -66,8 +72,10 @@ def problem_of(error: Exception) -> Problem:
         return Problem(502, str(error))
     if isinstance(error, TimedOut):
         return Problem(504, str(error))
+    if isinstance(error, SendFailed) and error.causes and isinstance(error.causes[-1], Refused):
+        return problem_of(error.causes[-1])
     if isinstance(error, Refused):
-        if error.code == ResponseCode.NO_PERMISSION:
+        if is_denied(error):
             return Problem(403, str(error))
         if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return Problem(501, str(error))

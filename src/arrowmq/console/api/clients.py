@@ -11,6 +11,7 @@ from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.console.api.declare import Call, ListQuery, Name, Query, Struct, endpoint, paged
 from arrowmq.console.api.groups import members_of, running_info
+from arrowmq.console.api.topics import producers_at
 from arrowmq.wire.errors import WireError
 
 KEPT_S = 10.0
@@ -40,7 +41,7 @@ class ClientPage(Struct, kw_only=True):
 @endpoint("GET", "/api/clients", tag="clients")
 async def clients(call: Call, query: ClientsQuery) -> ClientPage:
     """Producers and consumers that are connected, of the first 500 groups."""
-    every, is_complete = await call.console.cache.get("clients", KEPT_S, lambda: _all(call))
+    every, is_complete = await call.kept(("clients",), KEPT_S, lambda _: _all(call))
     text = query.q.lower()
     found = [
         row
@@ -91,7 +92,7 @@ async def _all(call: Call) -> tuple[list[ClientRow], bool]:
 
     async def producers(broker: str) -> None:
         try:
-            table = await call.console.admin.producers_at(snapshot.masters[broker])
+            table = await producers_at(call, snapshot.masters[broker])
         except (ArrowMQError, WireError):
             return
         for group, members in table.items():

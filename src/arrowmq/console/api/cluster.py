@@ -7,9 +7,11 @@ from typing import Annotated
 
 import msgspec
 
+from arrowmq.client.admin import Admin
 from arrowmq.client.errors import ArrowMQError, Refused
+from arrowmq.console.api.changes import confirmed
 from arrowmq.console.api.declare import Call, Done, Name, Struct, endpoint
-from arrowmq.console.errors import bad_request, not_there
+from arrowmq.console.errors import not_there
 from arrowmq.console.live.snapshot import BrokerRow
 from arrowmq.wire.codes import ResponseCode
 from arrowmq.wire.errors import WireError
@@ -70,12 +72,11 @@ async def cluster(call: Call) -> ClusterAnswer:
     rows = []
     for (cluster_name, broker), members in sorted(by_name.items()):
         ask = functools.partial(_pair, call, cluster_name, broker, members)
-        rows.append(await call.console.cache.get(("pair", broker), KEPT_S, ask))
+        rows.append(await call.kept(("pair", broker), KEPT_S, ask))
     return ClusterAnswer(rows=rows)
 
 
-async def _pair(call: Call, cluster_name: str, broker: str, members: list[BrokerRow]) -> PairRow:
-    admin = call.console.admin
+async def _pair(call: Call, cluster_name: str, broker: str, members: list[BrokerRow], admin: Admin) -> PairRow:
     pair = PairRow(
         cluster=cluster_name,
         broker=broker,
@@ -115,12 +116,11 @@ async def _pair(call: Call, cluster_name: str, broker: str, members: list[Broker
         ]
     except (ArrowMQError, WireError) as failure:
         pair.lacks["epochs"] = reason(failure)
-    await _ask_controller(call, pair, master.address)
+    await _ask_controller(admin, pair, master.address)
     return pair
 
 
-async def _ask_controller(call: Call, pair: PairRow, master: str) -> None:
-    admin = call.console.admin
+async def _ask_controller(admin: Admin, pair: PairRow, master: str) -> None:
     try:
         config = await admin.broker_config(master)
         if config.get("enableControllerMode") != "true" or not config.get("controllerAddr"):
@@ -166,13 +166,12 @@ class Switch(Struct, kw_only=True, forbid_unknown_fields=True):
 @endpoint("POST", "/api/cluster/switch", tag="cluster")
 async def switch_master(call: Call, body: Switch) -> Done:
     """Make another replica the master of its set; the controller decides whether it may."""
-    if body.confirm != body.broker:
-        raise bad_request("type the broker's name to confirm: writers are refused until the switch is over")
+    confirmed(body.confirm, body.broker, "broker", "writers are refused until the switch is over")
     answer = await cluster(call)
     pair = next((row for row in answer.rows if row.broker == body.broker), None)
     if pair is None or pair.controller is None:
         raise not_there(f"{body.broker} has no controller: its master is named by configuration")
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     await admin.elect_master(pair.controller, body.cluster, body.broker, body.broker_id)
     call.console.cache.forget()
     await call.console.gatherer.beat()

@@ -25,9 +25,11 @@ from arrowmq.console.doors.sessions import Visitor
 from arrowmq.console.errors import Problem, bad_request, problem_of
 
 if TYPE_CHECKING:
+    from arrowmq.client.admin import Admin
     from arrowmq.console.console import Console
 
 _Row = TypeVar("_Row")
+_Kept = TypeVar("_Kept")
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 1000
@@ -64,6 +66,15 @@ class Call:
     console: Console
     visitor: Visitor
     address: str
+
+    async def admin(self) -> Admin:
+        """Asks and changes with the rights of the visitor."""
+        return await self.console.admin_of(self.visitor)
+
+    async def kept(self, key: tuple[object, ...], kept_s: float, ask: Callable[[Admin], Awaitable[_Kept]]) -> _Kept:
+        """An answer of the brokers, shared for some seconds by all who ask with the same rights."""
+        admin = await self.admin()
+        return await self.console.cache.get((self.visitor.credentials, *key), kept_s, lambda: ask(admin))
 
 
 Handler = Callable[..., Awaitable[Any]]

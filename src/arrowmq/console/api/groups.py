@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from arrowmq.client import names
+from arrowmq.client.admin import Admin
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
+from arrowmq.console.api.changes import changing, confirmed, found_in
 from arrowmq.console.api.declare import Call, Done, ListQuery, Name, Query, Struct, endpoint, for_each, paged
-from arrowmq.console.api.topics import KEPT_S, refresh
-from arrowmq.console.errors import bad_request, conflict, not_found
+from arrowmq.console.api.topics import KEPT_S
+from arrowmq.console.errors import bad_request, conflict
 from arrowmq.console.live.gatherer import judge_lag, lag_of
 from arrowmq.console.live.snapshot import GroupState
 from arrowmq.wire.bodies import ConsumerConnection, ConsumerRunningInfo
@@ -90,22 +92,18 @@ def _row(state: GroupState) -> GroupRow:
 
 
 async def state_of(call: Call, group: str) -> GroupState:
-    snapshot = await call.console.gatherer.fresh()
-    state = snapshot.groups.get(group) or (await call.console.gatherer.newer()).groups.get(group)
-    if state is None:
-        raise not_found(f"group {group} does not exist on any broker")
-    return state
+    return await found_in(call, lambda snapshot: snapshot.groups, group, "group")
 
 
 async def members_of(call: Call, group: str) -> dict[str, ConsumerConnection]:
     """Broker name → who of the group is connected there."""
     masters = (await call.console.gatherer.fresh()).masters
 
-    async def ask() -> dict[str, ConsumerConnection]:
-        found = await each_of(masters, lambda name: call.console.admin.consumers_at(masters[name], group))
+    async def ask(admin: Admin) -> dict[str, ConsumerConnection]:
+        found = await each_of(masters, lambda name: admin.consumers_at(masters[name], group))
         return {name: each for name, each in found.items() if each is not None}
 
-    return await call.console.cache.get(("members", group), KEPT_S, ask)
+    return await call.kept(("members", group), KEPT_S, ask)
 
 
 # -- one
@@ -147,6 +145,18 @@ class SubscriptionRow(Struct, kw_only=True):
     expression: str
 
 
+class PoppedRow(Struct, kw_only=True):
+    """What a member received by one pop and has not acknowledged."""
+
+    topic: str
+    queue_id: int
+    messages: int
+    first: int
+    client_id: str
+    popped: int
+    visible: int
+
+
 class GroupSettings(Struct, kw_only=True):
     broker: str
     consume_enable: bool
@@ -169,6 +179,9 @@ class GroupAnswer(Struct, kw_only=True):
     subscriptions: list[SubscriptionRow]
     differing: list[str]
     queues: list[GroupQueueRow]
+    #: The oldest of what is popped and not acknowledged, and how many messages in all; Apache's brokers do not tell
+    popped: list[PoppedRow]
+    popped_total: int
 
 
 @endpoint("GET", "/api/groups/{group}", tag="groups")
@@ -176,9 +189,8 @@ async def group(call: Call, query: GroupQuery) -> GroupAnswer:
     """One group: settings, members with what they hold, subscriptions that differ, lag in every queue."""
     state = await state_of(call, query.group)
     online = await members_of(call, query.group)
-    progress = await call.console.cache.get(
-        ("consume stats", query.group), KEPT_S, lambda: call.console.admin.consume_stats(query.group)
-    )
+    progress = await call.kept(("consume stats", query.group), KEPT_S, lambda admin: admin.consume_stats(query.group))
+    popped, popped_total = await call.kept(("popped", query.group), KEPT_S, lambda admin: admin.in_flight(query.group))
     now_ms = round(time.time() * 1000)
     measured = GroupState(query.group, progress=progress)
     judge_lag(measured, now_ms)
@@ -231,6 +243,19 @@ async def group(call: Call, query: GroupQuery) -> GroupAnswer:
             )
             for queue, each in sorted(progress.items())
         ],
+        popped=[
+            PoppedRow(
+                topic=each.topic,
+                queue_id=each.queue_id,
+                messages=len(each.offsets),
+                first=min(each.offsets, default=0),
+                client_id=each.client,
+                popped=each.pop_time,
+                visible=each.visible_at,
+            )
+            for each in popped
+        ],
+        popped_total=popped_total,
     )
 
 
@@ -258,9 +283,7 @@ async def _ask_members(call: Call, group: str, rows: list[MemberRow]) -> dict[tu
 
 
 async def running_info(call: Call, group: str, client_id: str) -> ConsumerRunningInfo:
-    return await call.console.cache.get(
-        ("running", group, client_id), KEPT_S, lambda: call.console.admin.running_info(group, client_id)
-    )
+    return await call.kept(("running", group, client_id), KEPT_S, lambda admin: admin.running_info(group, client_id))
 
 
 def _differing(rows: list[MemberRow]) -> list[str]:
@@ -304,8 +327,7 @@ async def change_group(call: Call, query: GroupQuery, body: GroupChange) -> Done
 
 
 async def _set(call: Call, name: str, wanted: GroupChange) -> None:
-    admin = await call.console.admin_of(call.visitor)
-    try:
+    async with changing(call) as admin:
         await admin.create_group(
             name,
             consume_enable=wanted.consume_enable,
@@ -314,8 +336,6 @@ async def _set(call: Call, name: str, wanted: GroupChange) -> None:
             retry_max_times=wanted.retry_max_times,
             retry_queue_nums=wanted.retry_queues,
         )
-    finally:
-        await refresh(call)
 
 
 class GroupDeletion(Query, kw_only=True):
@@ -327,16 +347,12 @@ class GroupDeletion(Query, kw_only=True):
 @endpoint("DELETE", "/api/groups/{group}", tag="groups")
 async def delete_group(call: Call, query: GroupDeletion) -> Done:
     """Delete a group whose members are offline; `confirm` must be its name."""
-    if query.confirm != query.group:
-        raise bad_request("type the group's name to confirm: its offsets are gone with it")
+    confirmed(query.confirm, query.group, "group", "its offsets are gone with it")
     await state_of(call, query.group)
     call.console.cache.forget()
     online = await members_of(call, query.group)
     if any(some.connection_set for some in online.values()):
         raise conflict(f"group {query.group} has members online, who would make it again: stop them first")
-    admin = await call.console.admin_of(call.visitor)
-    try:
+    async with changing(call) as admin:
         await admin.delete_group(query.group, with_offsets=not query.keep_offsets)
-    finally:
-        await refresh(call)
     return Done(done=f"group {query.group} is deleted")

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import msgspec
 
+from arrowmq.client.admin import Admin
 from arrowmq.client.errors import Refused
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.produce.outgoing import Message
 from arrowmq.console.api.declare import Call, Done, ListQuery, Name, Query, Struct, endpoint, paged
 from arrowmq.console.api.groups import state_of
 from arrowmq.console.api.messages import MessageAnswer, decoded_body, send, shown
-from arrowmq.console.errors import bad_request, conflict, not_found
+from arrowmq.console.errors import bad_request, conflict, is_denied, not_found
 from arrowmq.console.jobs import record as states
 from arrowmq.console.jobs.letters import Letter, LetterFilter, letter_of, parse_place, read_letters
 from arrowmq.console.jobs.record import JobRow, ResultRow
@@ -136,15 +137,15 @@ async def _all(call: Call, group: str) -> tuple[list[tuple[Letter, str]], bool]:
     """Every letter with the beginning of its body in which text is searched."""
     retry_max_times = await _known(call, group)
 
-    async def ask() -> tuple[list[tuple[Letter, str]], bool]:
+    async def ask(admin: Admin) -> tuple[list[tuple[Letter, str]], bool]:
         found: list[tuple[Letter, str]] = []
-        async for letter, message in read_letters(call.console.admin, group, retry_max_times):
+        async for letter, message in read_letters(admin, group, retry_max_times):
             found.append((letter, body_text(message.body[:1024])))
             if len(found) >= MOST_LISTED:
                 return found, False
         return found, True
 
-    return await call.console.cache.get(("letters", group), KEPT_S, ask)
+    return await call.kept(("letters", group), KEPT_S, ask)
 
 
 # -- one
@@ -178,8 +179,10 @@ async def _one(call: Call, query: LetterQuery) -> ReceivedMessage:
         raise bad_request("a place is BROKER:QUEUE:OFFSET:TIME, as the list of letters gives it") from None
     await _known(call, query.group)
     try:
-        found = await read_one(await call.console.admin_of(call.visitor), query.group, query.place)
+        found = await read_one(await call.admin(), query.group, query.place)
     except Refused as refused:
+        if is_denied(refused):
+            raise
         raise not_found(str(refused)) from refused
     if found is None:
         raise not_found("this letter is gone: it was too old to be kept, or its place is not right")
@@ -263,7 +266,7 @@ async def start_job(call: Call, query: LetterGroupQuery, body: NewJob) -> JobRow
     """Begin to send the letters that fit again; each exactly once by the console's record."""
     tries = await _known(call, query.group)
     jobs = call.console.jobs
-    job = await jobs.begin(query.group, call.visitor.who, body.filter, body.rate, body.again, tries)
+    job = await jobs.begin(await call.admin(), query.group, call.visitor.who, body.filter, body.rate, body.again, tries)
     return await jobs.row(job)
 
 
@@ -327,5 +330,5 @@ async def go_on_with_job(call: Call, query: JobQuery, body: GoOn) -> JobRow:
     """Go on with a job that was stopped; what it sent before is not sent again."""
     jobs = call.console.jobs
     row = await jobs.row(query.job)
-    await jobs.go_on(query.job, body.rate, await _known(call, row.group))
+    await jobs.go_on(await call.admin(), query.job, body.rate, await _known(call, row.group))
     return await jobs.row(query.job)

@@ -53,7 +53,7 @@ class LifeAnswer(Struct, kw_only=True):
 @endpoint("GET", "/api/messages/{id}/life", tag="messages")
 async def message_life(call: Call, query: MessageQuery) -> LifeAnswer:
     """What became of a message: stored, flushed, replicated, delivered, retried, dead; each with its reason."""
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     life = await gather(admin, query.id, query.topic or None)
     return LifeAnswer(
         topic=life.topic,
@@ -99,12 +99,12 @@ async def _replicated(call: Call, life: Life) -> Stage:
     if message is None or address is None:
         return Stage(name="replicated", state="not")
     try:
-        status = await call.console.admin.ha_status(address)
+        status = await (await call.admin()).ha_status(address)
     except (ArrowMQError, WireError):
         return Stage(name="replicated", state="not", detail="?")
     slaves = status.ha_connection_info
     if not slaves:
-        return Stage(name="replicated", state="not", detail="0")
+        return Stage(name="replicated", state="not", detail="none")
     have = sum(each.slave_ack_offset >= message.physical_offset + message.size for each in slaves)
     return Stage(name="replicated", state="done" if have == len(slaves) else "now", detail=f"{have}/{len(slaves)}")
 

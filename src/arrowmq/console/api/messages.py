@@ -72,7 +72,7 @@ class MessagesAnswer(Struct, kw_only=True):
 @endpoint("GET", "/api/messages", tag="messages")
 async def messages(call: Call, query: MessagesQuery) -> MessagesAnswer:
     """Find messages. A search by time and text reads at most 20,000 messages, or four seconds, and says so."""
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     if query.id:
         return MessagesAnswer(rows=[row_of(await find_by_id(admin, query.id, query.topic or None))])
     if not query.topic:
@@ -91,7 +91,7 @@ def _moment(timestamp_ms: int | None) -> datetime | None:
 
 
 async def _newest(call: Call, query: MessagesQuery) -> list[ReceivedMessage]:
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     stats = await stats_of(call, query.topic)
     each = max(1, -(-query.limit // max(1, sum(limits.max_offset > limits.min_offset for limits in stats.values()))))
     found: list[ReceivedMessage] = []
@@ -104,7 +104,7 @@ async def _newest(call: Call, query: MessagesQuery) -> list[ReceivedMessage]:
 
 
 async def _scan(call: Call, query: MessagesQuery) -> MessagesAnswer:
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     stats = await stats_of(call, query.topic)
     begin_ms = query.begin or 0
     starts = await offsets_at(admin, query.topic, list(stats), begin_ms)
@@ -187,7 +187,7 @@ async def message(call: Call, query: MessageQuery) -> MessageAnswer:
 
 
 async def find(call: Call, query: MessageQuery) -> ReceivedMessage:
-    return await find_by_id(await call.console.admin_of(call.visitor), query.id, query.topic or None)
+    return await find_by_id(await call.admin(), query.id, query.topic or None)
 
 
 def shown(message: ReceivedMessage) -> MessageAnswer:
@@ -359,7 +359,7 @@ class Consumed(Struct, kw_only=True):
 async def consume_message(call: Call, query: MessageQuery, body: Consume) -> Consumed:
     """Let a member of a group consume one message on the spot; offsets stay as they are."""
     found = await find(call, query)
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     client_id = body.client_id
     if not client_id:
         members = (await admin.consumers(body.group)).connection_set

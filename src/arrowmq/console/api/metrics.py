@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-
 from arrowmq.console.api.declare import Call, Struct, endpoint
-from arrowmq.console.api.settings import SettingsQuery, address_of
+from arrowmq.console.api.settings import SettingsQuery, address_of, config_of
 
 
 class ExporterRow(Struct, kw_only=True):
@@ -29,13 +27,12 @@ async def metrics(call: Call, query: SettingsQuery) -> Runtime:
     snapshot = await call.console.gatherer.fresh()
     broker, address = await address_of(call, query.broker)
     text = query.q.lower()
-    values = await call.console.cache.get(("runtime", address), 2.0, lambda: call.console.admin.broker_runtime(address))
+    values = await call.kept(("runtime", address), 2.0, lambda admin: admin.broker_runtime(address))
     rows = []
     for row in snapshot.brokers:
         if row.problem is not None:
             continue
-        ask = functools.partial(call.console.admin.broker_config, row.address)
-        config = await call.console.cache.get(("config", row.address), 30.0, ask)
+        config = await config_of(call, row.address)
         exporter = config.get("metricsExporterType", "DISABLE")
         port = config.get("metricsPromExporterPort", "5557")
         host = config.get("metricsPromExporterHost", "") or row.address.rpartition(":")[0]

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from arrowmq.client.admin.offsets import PlannedReset, Target
+from arrowmq.console.api.changes import changing, confirmed
 from arrowmq.console.api.declare import Call, Done, Name, Struct, endpoint
-from arrowmq.console.api.topics import refresh
 from arrowmq.console.errors import bad_request
 from arrowmq.wire.message_queue import MessageQueue
 
@@ -51,7 +51,7 @@ class Plan(Struct, kw_only=True):
 @endpoint("POST", "/api/offsets/plan", tag="groups", changes=False)
 async def plan_reset(call: Call, body: PlanRequest) -> Plan:
     """What a reset would do, queue by queue. Changes nothing."""
-    steps = await call.console.admin.plan_reset(body.group, body.topic, _target(body), queues=_queues(body))
+    steps = await (await call.admin()).plan_reset(body.group, body.topic, _target(body), queues=_queues(body))
     return Plan(
         group=body.group,
         topic=body.topic,
@@ -99,15 +99,12 @@ class Reset(Struct, kw_only=True, forbid_unknown_fields=True):
 @endpoint("POST", "/api/offsets/reset", tag="groups")
 async def reset(call: Call, body: Reset) -> Done:
     """Carry out a plan. Members that run go on from the new offsets with their next pull."""
-    admin = await call.console.admin_of(call.visitor)
     plan = [
         PlannedReset(MessageQueue(body.topic, step.broker, step.queue_id), 0, 0, None, step.target)
         for step in body.steps
     ]
-    try:
+    async with changing(call) as admin:
         await admin.apply_reset(body.group, plan)
-    finally:
-        await refresh(call)
     return Done(done=f"{len(plan)} queues of {body.topic} are reset for group {body.group}")
 
 
@@ -121,14 +118,10 @@ class Skip(Struct, kw_only=True, forbid_unknown_fields=True):
 @endpoint("POST", "/api/offsets/skip", tag="groups")
 async def skip(call: Call, body: Skip) -> Done:
     """Move the group to the end of a topic: what waits now is never consumed by it."""
-    if body.confirm != body.group:
-        raise bad_request("type the group's name to confirm: what is skipped, it never sees")
-    admin = await call.console.admin_of(call.visitor)
-    plan = await admin.plan_reset(body.group, body.topic, "last")
-    try:
+    confirmed(body.confirm, body.group, "group", "what is skipped, it never sees")
+    async with changing(call) as admin:
+        plan = await admin.plan_reset(body.group, body.topic, "last")
         await admin.apply_reset(body.group, plan)
-    finally:
-        await refresh(call)
     skipped = sum(step.target - step.current for step in plan if step.current is not None)
     return Done(done=f"group {body.group} skipped {skipped} messages of {body.topic}")
 
@@ -144,9 +137,6 @@ async def clone(call: Call, body: Clone) -> Done:
     """Give another group, whose members are offline, the offsets that this one has in a topic."""
     if body.source == body.target:
         raise bad_request("a group cannot be cloned onto itself")
-    admin = await call.console.admin_of(call.visitor)
-    try:
+    async with changing(call) as admin:
         await admin.clone_offsets(body.source, body.target, body.topic)
-    finally:
-        await refresh(call)
     return Done(done=f"group {body.target} stands where {body.source} stands in {body.topic}")

@@ -15,7 +15,7 @@ from arrowmq.client import names
 from arrowmq.client.errors import ArrowMQError, Refused
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.console.api.declare import Call, ListQuery, Struct, endpoint, paged
-from arrowmq.console.errors import bad_request
+from arrowmq.console.errors import bad_request, is_denied
 from arrowmq.inspect.messages.history import SCHEDULE_TOPIC, TIMER_TOPIC
 from arrowmq.inspect.texts import body_text
 from arrowmq.wire import fastjson
@@ -81,7 +81,7 @@ class ScheduledAnswer(Struct, kw_only=True):
 async def scheduled(call: Call, query: ScheduledQuery) -> ScheduledAnswer:
     """Messages that wait for their time, the next due first, with a time line of when they are due."""
     now_ms = round(time.time() * 1000)
-    gathered = await call.console.cache.get("scheduled", KEPT_S, lambda: _gather(call))
+    gathered = await call.kept(("scheduled",), KEPT_S, lambda _: _gather(call))
     text = query.q.lower()
     found = [
         row
@@ -148,9 +148,11 @@ async def _gather(call: Call) -> _Gathered:
             continue
         rows += await _timers(call, broker, address)
         try:
-            body = await call.console.admin.call(address, RequestCode.GET_TIMER_METRICS)
+            body = await (await call.admin()).call(address, RequestCode.GET_TIMER_METRICS)
             metrics = fastjson.loads(body.body, TimerMetrics)
-        except (ArrowMQError, WireError):
+        except (ArrowMQError, WireError) as failure:
+            if is_denied(failure):
+                raise
             lacks = "metrics"
             continue
         for topic, each in metrics.timing_count.items():
@@ -168,12 +170,14 @@ async def _gather(call: Call) -> _Gathered:
 
 async def _levels(call: Call, broker: str, address: str) -> list[tuple[int, int, list[ScheduledRow]]]:
     """(level, how many wait, the first of them) by what the broker has delivered of each level's queue."""
-    admin = call.console.admin
+    admin = await call.admin()
     try:
         answer = await admin.call(address, RequestCode.GET_ALL_DELAY_OFFSET)
         delivered = fastjson.loads(answer.body, DelayOffsetTable).offset_table
         stats = await admin.topic_stats_at(address, SCHEDULE_TOPIC)
-    except (ArrowMQError, WireError):
+    except (ArrowMQError, WireError) as failure:
+        if is_denied(failure):
+            raise
         return []
     found = []
     for queue, limits in stats.items():
@@ -199,11 +203,13 @@ async def _levels(call: Call, broker: str, address: str) -> list[tuple[int, int,
 
 async def _timers(call: Call, broker: str, address: str) -> list[ScheduledRow]:
     """The newest timer messages that are still to come, without those that were recalled."""
-    admin = call.console.admin
+    admin = await call.admin()
     now_ms = round(time.time() * 1000)
     try:
         stats = await admin.topic_stats_at(address, TIMER_TOPIC)
-    except (ArrowMQError, WireError):
+    except (ArrowMQError, WireError) as failure:
+        if is_denied(failure):
+            raise
         return []
     rows: dict[str, ScheduledRow] = {}
     recalled: set[str] = set()
@@ -292,7 +298,7 @@ async def recall(call: Call, body: Recall) -> Recalled:
         and (not body.topic or row.topic == body.topic)
         and (not text or text in f"{row.msg_id} {' '.join(row.keys)} {row.preview}".lower())
     ][:MOST_RECALLED]
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     masters = (await call.console.gatherer.fresh()).masters
     results = []
     for row in chosen:

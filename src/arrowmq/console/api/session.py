@@ -9,7 +9,11 @@ import msgspec
 from arrowmq.client.errors import ArrowMQError, Refused
 from arrowmq.console.api.declare import Call, Struct, endpoint
 from arrowmq.console.doors.sessions import Visitor
-from arrowmq.console.errors import Problem
+from arrowmq.console.errors import Problem, is_denied
+from arrowmq.wire import fastjson
+from arrowmq.wire.bodies import HeartbeatData
+from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.errors import WireError
 
 
 class SessionAnswer(Struct, kw_only=True):
@@ -50,25 +54,33 @@ async def log_in(call: Call, given: Login) -> Visitor:
         if await _is_user(call, credentials):
             return sessions.open(given.username, credentials)
     sessions.failed(call.address)
-    raise Problem(401, "that opens nothing: the token is printed where the console was started")
+    if given.token:
+        raise Problem(401, "that opens nothing: the token is printed where the console was started")
+    raise Problem(401, "the brokers let nobody in with this name and password")
 
 
 async def _is_user(call: Call, credentials: tuple[str, str]) -> bool:
-    """A user of the brokers is whom a broker that asks for users lets in."""
-    snapshot = await call.console.gatherer.fresh()
-    for address in snapshot.masters.values():
-        admin = await call.console.open_admin(credentials)
+    """A user of the brokers is whom a broker lets in that does not let in everybody: asked with a heartbeat of nobody,
+    which needs a signature and no right."""
+    await call.console.gatherer.fresh()
+    for row in call.console.gatherer.now.brokers:
         try:
-            config = await call.console.admin.broker_config(address)
-            if config.get("authenticationEnabled") != "true":
-                continue
-            await admin.user(address, credentials[0])
-        except Refused:
-            return False
-        except ArrowMQError:
-            continue
-        else:
-            return True
-        finally:
-            await admin.close()
+            if row.broker_id == 0 and not await _lets_in(call, row.address, None):
+                return await _lets_in(call, row.address, credentials)
+        except (ArrowMQError, WireError):
+            continue  # this broker cannot tell; another may
     return False
+
+
+async def _lets_in(call: Call, address: str, credentials: tuple[str, str] | None) -> bool:
+    admin = await call.console.open_admin(credentials)
+    try:
+        nobody = fastjson.dumps(HeartbeatData(client_id=admin.session.client_id))
+        await admin.call(address, RequestCode.HEART_BEAT, None, nobody)
+    except Refused as refused:
+        if is_denied(refused):
+            return False
+        raise
+    finally:
+        await admin.close()
+    return True

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from typing import Annotated, Literal
 
 import msgspec
 
 from arrowmq.client import names
+from arrowmq.client.admin import Admin
 from arrowmq.client.errors import ArrowMQError
+from arrowmq.console.api.changes import changing, confirmed, found_in
 from arrowmq.console.api.declare import Call, Done, ListQuery, Name, Query, Struct, endpoint, for_each, paged
-from arrowmq.console.errors import bad_request, not_found
+from arrowmq.console.errors import bad_request
 from arrowmq.console.live.snapshot import TopicState
 from arrowmq.inspect.texts import perm_text
-from arrowmq.wire.bodies import TopicOffset
+from arrowmq.wire.bodies import ProducerInfo, TopicOffset
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.message_queue import MessageQueue
 
@@ -102,11 +103,7 @@ async def _measure(call: Call, row: TopicRow) -> None:
 
 
 async def state_of(call: Call, topic: str) -> TopicState:
-    snapshot = await call.console.gatherer.fresh()
-    state = snapshot.topics.get(topic) or (await call.console.gatherer.newer()).topics.get(topic)
-    if state is None:
-        raise not_found(f"topic {topic} does not exist on any broker")
-    return state
+    return await found_in(call, lambda snapshot: snapshot.topics, topic, "topic")
 
 
 async def stats_of(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
@@ -114,17 +111,17 @@ async def stats_of(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
     state = await state_of(call, topic)
     masters = call.console.gatherer.now.masters
 
-    async def ask() -> dict[MessageQueue, TopicOffset]:
+    async def ask(admin: Admin) -> dict[MessageQueue, TopicOffset]:
         found: dict[MessageQueue, TopicOffset] = {}
         for broker in sorted(state.configs):
             if broker in masters:
-                found.update(await call.console.admin.topic_stats_at(masters[broker], topic))
+                found.update(await admin.topic_stats_at(masters[broker], topic))
         # Here, where the offsets are new: a rate of what is kept for a moment would be nothing.
         end = sum(each.max_offset for each in found.values())
         call.console.gatherer.rates.see(f"page {topic}", round(time.time() * 1000), end)
         return found
 
-    return await call.console.cache.get(("topic stats", topic), KEPT_S, ask)
+    return await call.kept(("topic stats", topic), KEPT_S, ask)
 
 
 # -- one
@@ -272,8 +269,7 @@ async def change_topic(call: Call, query: TopicQuery, body: TopicChange) -> Done
 
 
 async def _set(call: Call, name: str, wanted: TopicChange) -> None:
-    admin = await call.console.admin_of(call.visitor)
-    try:
+    async with changing(call) as admin:
         await admin.create_topic(
             name,
             read_queues=wanted.read_queues,
@@ -284,14 +280,6 @@ async def _set(call: Call, name: str, wanted: TopicChange) -> None:
             broker=wanted.broker or None,
             cluster=wanted.cluster or None,
         )
-    finally:
-        await refresh(call)
-
-
-async def refresh(call: Call) -> None:
-    """Whoever changed something wants to see it."""
-    call.console.cache.forget()
-    await call.console.gatherer.survey()
 
 
 class TopicDeletion(Query, kw_only=True):
@@ -303,21 +291,22 @@ class TopicDeletion(Query, kw_only=True):
 @endpoint("DELETE", "/api/topics/{topic}", tag="topics")
 async def delete_topic(call: Call, query: TopicDeletion) -> Done:
     """Delete a topic with all its messages; `confirm` must be its name."""
-    if query.confirm != query.topic:
-        raise bad_request("type the topic's name to confirm: its messages are gone with it")
+    confirmed(query.confirm, query.topic, "topic", "its messages are gone with it")
     state = await state_of(call, query.topic)
     if state.kind == "system":
         raise bad_request(f"topic {query.topic} belongs to the brokers themselves")
-    admin = await call.console.admin_of(call.visitor)
-    try:
+    async with changing(call) as admin:
         await admin.delete_topic(query.topic)
-    finally:
-        await refresh(call)
     return Done(done=f"topic {query.topic} is deleted")
 
 
 class Producers(Struct, kw_only=True):
     rows: list[ProducerRow]
+
+
+async def producers_at(call: Call, address: str) -> dict[str, list[ProducerInfo]]:
+    """Producer group → who is connected at a broker."""
+    return await call.kept(("producers", address), KEPT_S, lambda admin: admin.producers_at(address))
 
 
 @endpoint("GET", "/api/topics/{topic}/producers", tag="topics")
@@ -330,9 +319,7 @@ async def topic_producers(call: Call, query: TopicQuery) -> Producers:
         if broker not in snapshot.masters:
             continue
         address = snapshot.masters[broker]
-        table = await call.console.cache.get(
-            ("producers", address), KEPT_S, functools.partial(call.console.admin.producers_at, address)
-        )
+        table = await producers_at(call, address)
         for group, members in table.items():
             for each in members:
                 if not names.is_system_group(group):

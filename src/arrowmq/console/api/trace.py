@@ -49,7 +49,7 @@ async def trace(call: Call, query: TraceQuery) -> TraceAnswer:
     name = query.topic or TRACE_TOPIC
     if name not in snapshot.topics:
         raise not_found(f"there is no topic {name}: clients that trace write to it once traceTopicEnable=true is set")
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     masters = snapshot.masters
     found = await each_of(
         masters, lambda broker: admin.indexed_at(masters[broker], broker, name, query.id, is_unique=False)

@@ -11,7 +11,7 @@ from arrowmq.client.errors import ArrowMQError, Refused
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.console.api.declare import Call, Done, ListQuery, Query, Struct, endpoint, paged
 from arrowmq.console.api.messages import MessageId
-from arrowmq.console.errors import not_found
+from arrowmq.console.errors import is_denied, not_found
 from arrowmq.inspect.messages.finding import host_text
 from arrowmq.inspect.messages.history import HALF_TOPIC, OP_TOPIC, PARKED_TOPIC
 from arrowmq.inspect.texts import body_text
@@ -53,7 +53,7 @@ class TransactionsAnswer(Struct, kw_only=True):
 @endpoint("GET", "/api/transactions", tag="transactions")
 async def transactions(call: Call, query: ListQuery) -> TransactionsAnswer:
     """Half messages that are neither committed nor rolled back, the oldest first."""
-    rows, parked, is_complete = await call.console.cache.get("transactions", KEPT_S, lambda: _gather(call))
+    rows, parked, is_complete = await call.kept(("transactions",), KEPT_S, lambda _: _gather(call))
     word = query.q.lower()
     found = [row for row in rows if word in f"{row.topic} {row.producer_group} {row.msg_id} {row.preview}".lower()]
     sorts = {
@@ -79,10 +79,11 @@ async def _gather(call: Call) -> tuple[list[TransactionRow], int, bool]:
         is_complete = is_complete and is_all
         if PARKED_TOPIC in snapshot.topics:
             try:
-                stats = await call.console.admin.topic_stats_at(address, PARKED_TOPIC)
+                stats = await (await call.admin()).topic_stats_at(address, PARKED_TOPIC)
                 parked += sum(each.max_offset - each.min_offset for each in stats.values())
-            except (ArrowMQError, WireError):
-                continue
+            except (ArrowMQError, WireError) as failure:
+                if is_denied(failure):
+                    raise
     return rows, parked, is_complete
 
 
@@ -122,16 +123,20 @@ async def _open_at(call: Call, broker: str) -> tuple[list[TransactionRow], bool]
 
 async def _from(call: Call, queue: MessageQueue, most: int) -> AsyncIterator[ReceivedMessage]:
     """Messages of one of the brokers' own queues, from where the broker itself stands."""
-    admin = call.console.admin
+    admin = await call.admin()
     try:
         offset = await admin.committed(TRANSACTION_GROUP, queue) or 0
-    except (ArrowMQError, WireError):
+    except (ArrowMQError, WireError) as failure:
+        if is_denied(failure):
+            raise
         return  # there never was a transaction
     count = 0
     while count < most:
         try:
             found = await admin.messages_at(queue, offset, READ)
-        except Refused:
+        except Refused as refused:
+            if is_denied(refused):
+                raise
             return
         if not found:
             return
@@ -148,7 +153,7 @@ class CheckQuery(Query, kw_only=True):
 @endpoint("POST", "/api/transactions/{id}/check", tag="transactions")
 async def check_again(call: Call, query: CheckQuery) -> Done:
     """Let the broker ask the producer group about a half message that it had given up; by the broker's id of it."""
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     message = await admin.message_by_offset_id(query.id)
     snapshot = await call.console.gatherer.fresh()
     address = host_text(message.record.store_host)

@@ -11,6 +11,7 @@ from arrowmq.auth.policies import Decision, parse_acl
 from arrowmq.auth.resources import Action, parse_resource
 from arrowmq.auth.sources import parse_sources
 from arrowmq.client.errors import Refused
+from arrowmq.console.api.changes import confirmed
 from arrowmq.console.api.cluster import reason
 from arrowmq.console.api.declare import Call, Done, Name, Query, Struct, endpoint
 from arrowmq.console.errors import bad_request, not_found
@@ -49,7 +50,7 @@ class UsersAnswer(Struct, kw_only=True):
 async def users(call: Call) -> UsersAnswer:
     """Users and what they may do, as the first master tells; what a cluster without them lacks is said."""
     snapshot = await call.console.gatherer.fresh()
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     answer = UsersAnswer(is_authenticated=False, is_authorized=False, lacks=None, users=[], rows=[])
     address = next(iter(snapshot.masters.values()), None)
     if address is None:
@@ -128,7 +129,7 @@ class UserDeletion(UserQuery, kw_only=True):
 @endpoint("POST", "/api/users", tag="users")
 async def create_user(call: Call, body: NewUser) -> Done:
     """Create a user on every master."""
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     for address in (await admin.masters()).values():
         await admin.create_user(address, body.username, body.password, "Super" if body.is_super else "Normal")
     return Done(done=f"user {body.username} is created")
@@ -137,7 +138,7 @@ async def create_user(call: Call, body: NewUser) -> Done:
 @endpoint("PUT", "/api/users/{username}", tag="users")
 async def change_user(call: Call, query: UserQuery, body: UserChange) -> Done:
     """Change a user's password, kind or state."""
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     kind = None if body.is_super is None else ("Super" if body.is_super else "Normal")
     status = None if body.is_enabled is None else ("enable" if body.is_enabled else "disable")
     for address in (await admin.masters()).values():
@@ -148,9 +149,8 @@ async def change_user(call: Call, query: UserQuery, body: UserChange) -> Done:
 @endpoint("DELETE", "/api/users/{username}", tag="users")
 async def delete_user(call: Call, query: UserDeletion) -> Done:
     """Delete a user; `confirm` must be the name."""
-    if query.confirm != query.username:
-        raise bad_request("type the user's name to confirm")
-    admin = await call.console.admin_of(call.visitor)
+    confirmed(query.confirm, query.username, "user", "its rights are gone with it")
+    admin = await call.admin()
     for address in (await admin.masters()).values():
         await admin.delete_user(address, query.username)
     return Done(done=f"user {query.username} is deleted")
@@ -174,7 +174,7 @@ async def create_policy(call: Call, body: NewPolicy) -> Done:
         parse_sources(body.source_ips)
     except AccountError as wrong:
         raise bad_request(str(wrong)) from wrong
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     for address in (await admin.masters()).values():
         await admin.give_rights(
             address,
@@ -196,7 +196,7 @@ class PolicyDeletion(Query, kw_only=True):
 @endpoint("DELETE", "/api/policies", tag="users")
 async def delete_policy(call: Call, query: PolicyDeletion) -> Done:
     """Take back what a subject may do with a resource."""
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     user = query.subject.removeprefix("User:")
     for address in (await admin.masters()).values():
         await admin.take_rights(address, user, query.resource, query.policy)
@@ -240,7 +240,7 @@ async def why_denied(call: Call, query: WhyQuery) -> WhyAnswer:
     if not answer.is_authorized:
         return WhyAnswer(is_allowed=True, why="unchecked", entry=None)
     snapshot = await call.console.gatherer.fresh()
-    admin = await call.console.admin_of(call.visitor)
+    admin = await call.admin()
     acl = await admin.rights(next(iter(snapshot.masters.values())), query.username)
     match = None
     if acl is not None and acl.policies:

@@ -42,15 +42,16 @@ _T = TypeVar("_T")
 
 
 class ResendJobs:
-    def __init__(self, directory: Path, admin: Admin, hub: Hub) -> None:
+    def __init__(self, directory: Path, hub: Hub) -> None:
         self.record = Record(directory)
-        self.admin = admin
         self.hub = hub
         self._running: dict[int, asyncio.Task[None]] = {}
         self._stopping: set[int] = set()
 
     def start(self) -> None:
         for job in self.record.interrupted():
+            if self.record.jobs(None, job)[0].state == states.SELECTING:
+                self.record.forget_letters(job)  # chosen in part is not chosen
             self.record.set_state(job, states.STOPPED, "the console ended while it ran; it can go on")
 
     async def stop(self) -> None:
@@ -65,16 +66,16 @@ class ResendJobs:
     # -- what a person does
 
     async def begin(
-        self, group: str, who: str, chosen: LetterFilter, rate: float, again: bool, retry_max_times: int
+        self, admin: Admin, group: str, who: str, chosen: LetterFilter, rate: float, again: bool, retry_max_times: int
     ) -> int:
         if len(self._running) >= RUNNING_AT_ONCE:
             raise Problem(429, f"{RUNNING_AT_ONCE} jobs run already: wait for one, or stop one")
         filter_ = {name: value for name, value in msgspec.to_builtins(chosen).items() if value}
         job = await self.do(self.record.add_job, group, who, filter_, rate, again)
-        self._run(job, retry_max_times)
+        self._run(admin, job, retry_max_times)
         return job
 
-    async def go_on(self, job: int, rate: float | None, retry_max_times: int) -> JobRow:
+    async def go_on(self, admin: Admin, job: int, rate: float | None, retry_max_times: int) -> JobRow:
         row = await self.row(job)
         if job in self._running:
             raise conflict(f"job {job} runs already")
@@ -84,7 +85,9 @@ class ResendJobs:
             raise Problem(429, f"{RUNNING_AT_ONCE} jobs run already: wait for one, or stop one")
         if rate is not None:
             await self.do(self.record.set_rate, job, rate)
-        self._run(job, retry_max_times)
+        # Now, not when its work begins: who asks for the job next must not find it stopped still.
+        await self.do(self.record.set_state, job, states.RUNNING if row.total else states.SELECTING)
+        self._run(admin, job, retry_max_times)
         return row
 
     async def halt(self, job: int) -> JobRow:
@@ -104,21 +107,24 @@ class ResendJobs:
 
     # -- the job itself
 
-    def _run(self, job: int, retry_max_times: int) -> None:
+    def _run(self, admin: Admin, job: int, retry_max_times: int) -> None:
+        """With the rights of who began it, or goes on with it."""
         self._stopping.discard(job)
-        task = asyncio.create_task(self._work(job, retry_max_times), name=f"resend job {job}")
+        task = asyncio.create_task(self._work(admin, job, retry_max_times), name=f"resend job {job}")
         self._running[job] = task
         task.add_done_callback(lambda _: self._running.pop(job, None))
 
-    async def _work(self, job: int, retry_max_times: int) -> None:
+    async def _work(self, admin: Admin, job: int, retry_max_times: int) -> None:
         try:
             row = await self.row(job)
-            if row.state == states.SELECTING or not row.total:
-                await self._select(row, retry_max_times)
-            await self.do(self.record.set_state, job, states.RUNNING)
-            await self._settle(row)
-            await self._send(row)
-            is_stopped = job in self._stopping and (await self.row(job)).waiting
+            is_chosen = row.state != states.SELECTING and bool(row.total)
+            if is_chosen or await self._select(admin, row, retry_max_times):
+                await self.do(self.record.set_state, job, states.RUNNING)
+                await self._settle(admin, row)
+                await self._send(admin, row)
+                is_stopped = job in self._stopping and bool((await self.row(job)).waiting)
+            else:
+                is_stopped = True
             await self.do(self.record.set_state, job, states.STOPPED if is_stopped else states.DONE)
         except (ArrowMQError, WireError, Problem) as failure:
             await self.do(self.record.set_state, job, states.STOPPED, str(failure)[:500])
@@ -131,37 +137,49 @@ class ResendJobs:
     async def _publish(self, job: int) -> None:
         self.hub.publish("job", await self.row(job))
 
-    async def _select(self, row: JobRow, retry_max_times: int) -> None:
-        """Writes down which letters are meant, before the first is sent: later ones are not the job's."""
+    async def _select(self, admin: Admin, row: JobRow, retry_max_times: int) -> bool:
+        """Writes down which letters are meant, before the first is sent: later ones are not the job's.
+
+        False if it was stopped meanwhile. Chosen in part is not chosen: who goes on has them chosen anew.
+        """
         await self.do(self.record.forget_letters, row.id)
         chosen = msgspec.convert(row.filter, LetterFilter)
         found: list[tuple[str, str, str | None]] = []
         count = 0
-        async for letter, message in read_letters(self.admin, row.group, retry_max_times):
-            body = body_text(message.body) if chosen.text else ""
-            if chosen.fits(letter, body):
-                found.append((letter.place, letter.msg_id, letter.origin))
-                count += 1
-            if len(found) >= 1000:
+        is_whole = False
+        try:
+            async for letter, message in read_letters(admin, row.group, retry_max_times):
+                body = body_text(message.body) if chosen.text else ""
+                if chosen.fits(letter, body):
+                    found.append((letter.place, letter.msg_id, letter.origin))
+                    count += 1
+                if len(found) >= 1000:
+                    await self.do(self.record.add_letters, row.id, count - len(found), found)
+                    found = []
+                if row.id in self._stopping:
+                    return False
+                if count >= MOST_LETTERS:
+                    break
+            if found:
                 await self.do(self.record.add_letters, row.id, count - len(found), found)
-                found = []
-            if count >= MOST_LETTERS or row.id in self._stopping:
-                break
-        if found:
-            await self.do(self.record.add_letters, row.id, count - len(found), found)
+            is_whole = True
+        finally:
+            if not is_whole:
+                await self.do(self.record.forget_letters, row.id)
+        return True
 
-    async def _settle(self, row: JobRow) -> None:
+    async def _settle(self, admin: Admin, row: JobRow) -> None:
         """What an earlier run left as sending: whether it is in its topic decides."""
         for unsure in await self.do(self.record.letters, row.id, (states.SENDING,), MOST_LETTERS):
-            await self._ask(row, unsure)
+            await self._ask(admin, row, unsure)
 
-    async def _ask(self, row: JobRow, letter: ResultRow) -> bool:
+    async def _ask(self, admin: Admin, row: JobRow, letter: ResultRow) -> bool:
         """True if the message is there and the record says so now."""
         assert letter.new_id is not None
         if letter.origin is None:
             return False
         try:
-            found = await self.admin.message_by_id(letter.origin, letter.new_id)
+            found = await admin.message_by_id(letter.origin, letter.new_id)
         except (NoRoute, Refused):
             return False
         if found is None:
@@ -169,9 +187,9 @@ class ResendJobs:
         await self.do(self.record.ended, row.group, row.id, [(letter.number, letter.place, states.SENT, None)])
         return True
 
-    async def _send(self, row: JobRow) -> None:
+    async def _send(self, admin: Admin, row: JobRow) -> None:
         rate = (await self.row(row.id)).rate
-        reader = _Reader(self.admin, row.group)
+        reader = _Reader(admin, row.group)
         at_once = max(1, min(MOST_AT_ONCE, round(rate * STEP_S)))
         loop = asyncio.get_running_loop()
         due = loop.time()
@@ -212,23 +230,23 @@ class ResendJobs:
                     (letter.number, letter.place, states.FAILED, "the letter is gone: it was too old to be kept")
                 )
             else:
-                ready.append((letter, message, letter.new_id or self.admin.session.new_msg_id()))
+                ready.append((letter, message, letter.new_id or reader.admin.session.new_msg_id()))
         await self.do(
             self.record.will_send, row.group, row.id, [(each.number, each.place, new_id) for each, _, new_id in ready]
         )
-        outcomes = await asyncio.gather(*(self._send_one(row, *each) for each in ready))
+        outcomes = await asyncio.gather(*(self._send_one(reader.admin, row, *each) for each in ready))
         ends += [
             (letter.number, letter.place, *outcome) for (letter, _, _), outcome in zip(ready, outcomes, strict=True)
         ]
         await self.do(self.record.ended, row.group, row.id, ends)
 
     async def _send_one(
-        self, row: JobRow, letter: ResultRow, message: ReceivedMessage, new_id: str
+        self, admin: Admin, row: JobRow, letter: ResultRow, message: ReceivedMessage, new_id: str
     ) -> tuple[str, str | None]:
         """(state, error). Only what a broker refused, or what is surely not stored, is a failure."""
         for attempt in range(ATTEMPTS):
             try:
-                await self.admin.resend_dead_letter(message, msg_id=new_id, retries=0)
+                await admin.resend_dead_letter(message, msg_id=new_id, retries=0)
                 return states.SENT, None
             except (Refused, NoRoute) as refused:
                 return states.FAILED, str(refused)
@@ -242,7 +260,7 @@ class ResendJobs:
             await asyncio.sleep(min(PAUSE_S * (attempt + 1), 5.0))
             asked = msgspec.structs.replace(letter, new_id=new_id)
             try:
-                if await self._ask(row, asked):
+                if await self._ask(admin, row, asked):
                     return states.SENT, None
             except (ArrowMQError, WireError):
                 continue  # the broker is still away: nothing is known, so nothing is sent
@@ -256,7 +274,7 @@ class _Reader:
     """Reads letters by their places; they come in order, so one pull serves many."""
 
     def __init__(self, admin: Admin, group: str) -> None:
-        self._admin = admin
+        self.admin = admin
         self._topic = names.dlq_topic(admin.namespace.wrap(group))
         self._read: dict[str, ReceivedMessage] = {}
 
@@ -265,7 +283,7 @@ class _Reader:
         if found is not None:
             return found
         broker, queue_id, offset, _ = parse_place(place)
-        messages = await self._admin.messages_at(MessageQueue(self._topic, broker, queue_id), offset, READ)
+        messages = await self.admin.messages_at(MessageQueue(self._topic, broker, queue_id), offset, READ)
         if len(self._read) > 8 * READ:
             self._read.clear()
         self._read.update({place_of(message): message for message in messages})

@@ -11,12 +11,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from arrowmq.client import names
 from arrowmq.client.admin import Admin
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.client.options import namesrv_addresses
+from arrowmq.console.errors import is_denied
 from arrowmq.console.live.history import History, Rates
 from arrowmq.console.live.hub import Hub
 from arrowmq.console.live.snapshot import BrokerRow, FindingRow, GroupState, Snapshot, TopicState
@@ -28,6 +30,7 @@ from arrowmq.wire.errors import WireError
 from arrowmq.wire.message_queue import MessageQueue
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 #: Of the time, how long surveys and the doctor may take each. A broker computes for less than half of it.
 SHARE = 0.01
@@ -35,6 +38,7 @@ UNWATCHED_FACTOR = 4
 LONGEST_FACTOR = 4
 WATCHED_FOR_S = 60.0
 DOCTOR_WATCH_S = 1.0
+DOCTOR_PATIENCE = 8
 NEWEST_MS = 1_000
 
 
@@ -48,6 +52,8 @@ class Gatherer:
         self.now = Snapshot()
         self._asked_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
+        self._first_beat = asyncio.Event()
+        self._first_survey = asyncio.Event()
         self._survey_lock = asyncio.Lock()
         self._doctor_lock = asyncio.Lock()
 
@@ -57,8 +63,15 @@ class Gatherer:
         self._tasks = [
             asyncio.create_task(self._every(self.options.beat_s, self.beat), name="console beat"),
             asyncio.create_task(self._every(self.options.survey_s, self.survey), name="console survey"),
-            asyncio.create_task(self._every(self.options.doctor_s, self.examine), name="console doctor"),
+            asyncio.create_task(self._visits(), name="console doctor"),
         ]
+
+    async def _visits(self) -> None:
+        """The doctor asks about every topic and group: the first page that is opened need not wait for that."""
+        began = time.monotonic()
+        await self._first_survey.wait()
+        await asyncio.sleep((time.monotonic() - began) * DOCTOR_PATIENCE)
+        await self._every(self.options.doctor_s, self.examine)
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -96,14 +109,22 @@ class Gatherer:
     # -- brokers
 
     async def beat(self) -> None:
+        try:
+            await self._beat()
+        finally:
+            self._first_beat.set()
+
+    async def _beat(self) -> None:
         now_ms = round(time.time() * 1000)
         try:
             info = await self.admin.cluster_info()
         except (ArrowMQError, WireError) as failure:
             self.now.problem = str(failure)
+            self.now.is_denied = is_denied(failure)
             self.now.at_ms = now_ms
             self._publish()
             return
+        self.now.is_denied = False
         places = sorted(
             (broker.cluster or "", name, int(broker_id), address)
             for name, broker in info.broker_addr_table.items()
@@ -134,6 +155,7 @@ class Gatherer:
             runtime = await self.admin.broker_runtime(address)
         except (ArrowMQError, WireError) as failure:
             row.problem = str(failure)
+            self.now.is_denied = self.now.is_denied or is_denied(failure)
             return row
         row.version = runtime.get("brokerVersionDesc")
         row.in_per_second = first_number(runtime.get("putTps"))
@@ -169,8 +191,7 @@ class Gatherer:
         """The snapshot, at least once surveyed: the first page that is opened waits for it."""
         self.asked()
         if not self.now.surveyed_ms:
-            if not self.now.at_ms:
-                await self.beat()
+            await self._first_beat.wait()
             async with self._survey_lock:
                 if not self.now.surveyed_ms:
                     await self._survey()
@@ -183,6 +204,7 @@ class Gatherer:
         return self.now
 
     async def _survey(self) -> None:
+        await self._first_beat.wait()
         masters = self.now.masters
         if not masters:
             await self.beat()
@@ -195,16 +217,19 @@ class Gatherer:
 
         async def ask(name: str) -> None:
             address = masters[name]
-            try:
-                for topic, config in (await self.admin.topic_configs(address)).items():
-                    kind = "system" if topic in own else kind_of(topic, config.attributes)
-                    topics.setdefault(topic, TopicState(topic, kind)).configs[name] = config
-                for group, settings in (await self.admin.group_configs(address)).items():
-                    groups.setdefault(group, GroupState(group)).configs[name] = settings
-                for group, queues in (await self.admin.progress_of_groups(address)).items():
-                    groups.setdefault(group, GroupState(group)).progress.update(queues)
-            except (ArrowMQError, WireError) as failure:
-                log.warning("a broker could not be surveyed broker=%s reason=%s", name, failure)
+            # At once: what one broker answers is read while it makes the next answer.
+            known, settings, progress = await asyncio.gather(
+                _or_nothing(self.admin.topic_configs(address), name),
+                _or_nothing(self.admin.group_configs(address), name),
+                _or_nothing(self.admin.progress_of_groups(address), name),
+            )
+            for topic, config in known.items():
+                kind = "system" if topic in own else kind_of(topic, config.attributes)
+                topics.setdefault(topic, TopicState(topic, kind)).configs[name] = config
+            for group, about in settings.items():
+                groups.setdefault(group, GroupState(group)).configs[name] = about
+            for group, queues in progress.items():
+                groups.setdefault(group, GroupState(group)).progress.update(queues)
 
         await each_of(masters, ask)
         now_ms = round(time.time() * 1000)
@@ -227,6 +252,7 @@ class Gatherer:
         await self._count_letters(groups, topics, masters)
         self.now.topics, self.now.groups = topics, groups
         self.now.surveyed_ms = now_ms
+        self._first_survey.set()
         total = sum(state.lag for state in groups.values() if not names.is_system_group(state.name))
         self.history.add("lag", now_ms, total)
         self.hub.publish(
@@ -280,6 +306,14 @@ class Gatherer:
             self.now.findings_ms = round(time.time() * 1000)
             self.now.findings_problem = None
             self.hub.publish("findings", {"at": self.now.findings_ms, "findings": self.now.findings})
+
+
+async def _or_nothing(asked: Awaitable[dict[str, _T]], broker: str) -> dict[str, _T]:
+    try:
+        return await asked
+    except (ArrowMQError, WireError) as failure:
+        log.warning("a broker could not be surveyed broker=%s reason=%s", broker, failure)
+        return {}
 
 
 def first_number(text: str | None) -> float | None:

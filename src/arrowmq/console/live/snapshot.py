@@ -63,6 +63,8 @@ class Snapshot:
     at_ms: int = 0
     surveyed_ms: int = 0
     problem: str | None = None
+    #: A broker asks for a user, and the console has none or one without the right
+    is_denied: bool = False
     brokers: list[BrokerRow] = field(default_factory=list)
     topics: dict[str, TopicState] = field(default_factory=dict)
     groups: dict[str, GroupState] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from arrowmq.console.console import Console
 from arrowmq.console.pages.safe_text import visible
 from arrowmq.console.pages.words import LANGUAGES, NAMES, Words, language_of
 from arrowmq.inspect.texts import bytes_text
+from arrowmq.wire.releases import version_name
 
 #: (name, address, icon), as the menu shows them
 MENU = (
@@ -57,6 +58,7 @@ def environment() -> jinja2.Environment:
         when=time_tag,
         span=span_text,
         ticks=ticked,
+        release=lambda ordinal: version_name(ordinal).removeprefix("v").replace("_", "."),
         tail=lambda text: f"…{str(text)[-12:]}" if len(str(text)) > 14 else str(text),
     )
     made.tests["broker_kept"] = lambda topic: str(topic).startswith(("%RETRY%", "%DLQ%"))
@@ -196,6 +198,7 @@ class View:
                 is_read_only=self.console.options.is_read_only,
                 namesrv=self.console.options.namesrv,
                 cluster_problem=snapshot.problem,
+                is_denied=snapshot.is_denied,
                 asked=self.request.query_params,
                 **values,
             )

@@ -198,8 +198,9 @@
       const dark = getComputedStyle(document.documentElement).colorScheme.startsWith("dark");
       document.documentElement.dataset.theme = dark ? "light" : "dark";
       remember("theme", dark ? "light" : "dark");
-    } else if (target.id === "zone") { remember("zone", Times.isUtc() ? "local" : "utc"); location.reload(); }
+    } else if ("zone" in target.dataset) { remember("zone", Times.isUtc() ? "local" : "utc"); location.reload(); }
     else if (target.dataset.sortcolumn !== undefined) sort(target);
+    else if ("copytable" in target.dataset) copyTable(target);
     else if (target.dataset.api && target.tagName === "BUTTON") {
       const [method, path] = target.dataset.api.split(" ");
       if (target.dataset.sure && !confirm(target.dataset.sure)) return;
@@ -212,6 +213,14 @@
       target.disabled = false;
     }
   });
+  // What is shown of a table, for a spreadsheet or a mail: cells apart by tabs, rows by lines.
+  async function copyTable(button) {
+    const table = $("table", button.closest(".card") || $("main")) || $("main table");
+    if (!table) return;
+    const cell = (node) => (node.dataset.value ?? node.innerText).replace(/\s+/g, " ").trim();
+    const text = $$("tr", table).filter((row) => !row.hidden).map((row) => [...row.children].map(cell).join("\t")).join("\n");
+    try { await navigator.clipboard.writeText(text); toast(words.copied); } catch { toast(words.failed, true); }
+  }
   function menu(isOpen) {
     $("#menu").classList.toggle("open", isOpen);
     $("#menu-button").setAttribute("aria-expanded", isOpen);
