@@ -13,7 +13,7 @@ from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.console.api.changes import changing, confirmed, found_in
 from arrowmq.console.api.declare import Call, Done, ListQuery, Name, Query, Struct, endpoint, for_each, paged
-from arrowmq.console.api.topics import KEPT_S
+from arrowmq.console.api.topics import KEPT_S, LIST_KEPT_S
 from arrowmq.console.errors import bad_request, conflict
 from arrowmq.console.live.gatherer import judge_lag, lag_of
 from arrowmq.console.live.snapshot import GroupState
@@ -66,7 +66,7 @@ async def groups(call: Call, query: GroupsQuery) -> GroupPage:
 
     async def look(row: GroupRow) -> None:
         try:
-            online = await members_of(call, row.group)
+            online = await members_of(call, row.group, LIST_KEPT_S)
         except (ArrowMQError, WireError):
             return
         row.members = len({each.client_id for some in online.values() for each in some.connection_set})
@@ -95,7 +95,7 @@ async def state_of(call: Call, group: str) -> GroupState:
     return await found_in(call, lambda snapshot: snapshot.groups, group, "group")
 
 
-async def members_of(call: Call, group: str) -> dict[str, ConsumerConnection]:
+async def members_of(call: Call, group: str, kept_s: float = KEPT_S) -> dict[str, ConsumerConnection]:
     """Broker name → who of the group is connected there."""
     masters = (await call.console.gatherer.fresh()).masters
 
@@ -103,7 +103,7 @@ async def members_of(call: Call, group: str) -> dict[str, ConsumerConnection]:
         found = await each_of(masters, lambda name: admin.consumers_at(masters[name], group))
         return {name: each for name, each in found.items() if each is not None}
 
-    return await call.kept(("members", group), KEPT_S, ask)
+    return await call.kept(("members", group), kept_s, ask)
 
 
 # -- one

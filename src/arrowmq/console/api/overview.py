@@ -86,7 +86,7 @@ async def events(call: Call) -> Response:
 @endpoint("POST", "/api/doctor", tag="overview", changes=False)
 async def look_again(call: Call) -> Done:
     """Let the doctor look at the cluster now."""
-    await call.console.gatherer.examine()
+    await call.console.gatherer.examine_now()
     return Done(done=f"{len(call.console.gatherer.now.findings)} findings")
 
 

@@ -20,6 +20,8 @@ from arrowmq.wire.errors import WireError
 from arrowmq.wire.message_queue import MessageQueue
 
 KEPT_S = 4.0
+#: A list asks about fifty at once, and looks again with a survey
+LIST_KEPT_S = 12.0
 Kind = Literal[
     "own", "all", "normal", "fifo", "delay", "transaction", "mixed", "lite", "unspecified", "retry", "dead", "system"
 ]
@@ -94,7 +96,7 @@ def _row(state: TopicState, groups: int) -> TopicRow:
 
 async def _measure(call: Call, row: TopicRow) -> None:
     try:
-        queues = await stats_of(call, row.topic)
+        queues = await stats_of(call, row.topic, LIST_KEPT_S)
     except (ArrowMQError, WireError):
         return
     row.messages = sum(each.max_offset - each.min_offset for each in queues.values())
@@ -106,7 +108,7 @@ async def state_of(call: Call, topic: str) -> TopicState:
     return await found_in(call, lambda snapshot: snapshot.topics, topic, "topic")
 
 
-async def stats_of(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
+async def stats_of(call: Call, topic: str, kept_s: float = KEPT_S) -> dict[MessageQueue, TopicOffset]:
     """The queues of a topic on every broker that has it."""
     state = await state_of(call, topic)
     masters = call.console.gatherer.now.masters
@@ -121,7 +123,7 @@ async def stats_of(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
         call.console.gatherer.rates.see(f"page {topic}", round(time.time() * 1000), end)
         return found
 
-    return await call.kept(("topic stats", topic), KEPT_S, ask)
+    return await call.kept(("topic stats", topic), kept_s, ask)
 
 
 # -- one

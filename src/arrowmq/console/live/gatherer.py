@@ -39,6 +39,7 @@ LONGEST_FACTOR = 4
 WATCHED_FOR_S = 60.0
 DOCTOR_WATCH_S = 1.0
 DOCTOR_PATIENCE = 8
+DOCTOR_CALLS_A_SECOND = 20.0
 NEWEST_MS = 1_000
 
 
@@ -56,6 +57,7 @@ class Gatherer:
         self._first_survey = asyncio.Event()
         self._survey_lock = asyncio.Lock()
         self._doctor_lock = asyncio.Lock()
+        self._asked_doctor_lock = asyncio.Lock()
 
     # -- life
 
@@ -289,7 +291,16 @@ class Gatherer:
     # -- what is wrong
 
     async def examine(self) -> None:
-        async with self._doctor_lock:
+        """Slowly enough not to be felt by the brokers of a large cluster."""
+        await self._examine(self._doctor_lock, DOCTOR_CALLS_A_SECOND)
+
+    async def examine_now(self) -> None:
+        """Somebody waits for it, and not for a slow visit that may be under way."""
+        await self._examine(self._asked_doctor_lock, 0.0)
+
+    async def _examine(self, lock: asyncio.Lock, calls_a_second: float) -> None:
+        async with lock:
+            began_ms = round(time.time() * 1000)
             try:
                 facts = await gather(
                     sorted(namesrv_addresses(self.options.namesrv)),
@@ -297,10 +308,13 @@ class Gatherer:
                     topic=None,
                     directory=None,
                     watch_s=DOCTOR_WATCH_S,
+                    calls_a_second=calls_a_second,
                 )
             except (ArrowMQError, WireError) as failure:
                 self.now.findings_problem = str(failure)
                 return
+            if self.now.findings_ms > began_ms:
+                return  # somebody has asked meanwhile, and seen it later than this visit began
             found = [finding for some in examine(facts).values() for finding in some]
             self.now.findings = [FindingRow(each.severity, each.name, each.what, each.advice) for each in found]
             self.now.findings_ms = round(time.time() * 1000)

@@ -6,11 +6,13 @@ Nothing may stop it: what does not answer is a fact as well.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import resource
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from arrowmq.client import names
@@ -43,8 +45,45 @@ from arrowmq.wire.message_queue import MessageQueue
 _UNLIMITED_BYTES = 1 << 60
 
 
+#: What a visit may ask at once before it keeps to a pace: all that there is to ask of a small cluster
+AT_FIRST = 200
+
+
+class PacedAdmin(Admin):
+    """Asks no more than so many times a second: who looks again and again must not be felt by the brokers."""
+
+    calls_a_second = 0.0
+    _asked = 0
+
+    async def call(
+        self,
+        address: str,
+        code: RequestCode,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        accept: tuple[int, ...] = (),
+        timeout_s: float | None = None,
+    ) -> Command:
+        self._asked += 1
+        if self.calls_a_second and self._asked > AT_FIRST:
+            async with self._turn:
+                await asyncio.sleep(1 / self.calls_a_second)
+        return await super().call(address, code, ext, body, accept=accept, timeout_s=timeout_s)
+
+    @functools.cached_property
+    def _turn(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+
 async def gather(
-    addresses: list[str], connect: ConnectOptions, *, topic: str | None, directory: str | None, watch_s: float
+    addresses: list[str],
+    connect: ConnectOptions,
+    *,
+    topic: str | None,
+    directory: str | None,
+    watch_s: float,
+    calls_a_second: float = 0.0,
 ) -> Facts:
     facts = Facts(now_ms=round(time.time() * 1000), watched_s=watch_s, asked_topic=topic)
     facts.machine = machine_facts(directory)
@@ -52,7 +91,8 @@ async def gather(
     answering = [namesrv.address for namesrv in facts.namesrvs if not namesrv.problem]
     if not answering:
         return facts
-    async with Admin(answering, **connect) as admin:
+    async with PacedAdmin(answering, **connect) as admin:
+        admin.calls_a_second = calls_a_second
         facts.brokers = await _brokers(admin, facts.namesrvs)
         await _controlled(admin, facts)
         await _topics(admin, facts)
