@@ -32,14 +32,14 @@ from arrowmq.wire.message_queue import MessageQueue
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-#: Of the time, how long surveys and the doctor may take each. A broker computes for less than half of it.
-SHARE = 0.01
+#: Of the time, how long surveys may take. A broker computes for about half of it.
+SHARE = 0.004
 UNWATCHED_FACTOR = 4
 LONGEST_FACTOR = 4
 WATCHED_FOR_S = 60.0
 DOCTOR_WATCH_S = 1.0
 DOCTOR_PATIENCE = 8
-DOCTOR_CALLS_A_SECOND = 20.0
+DOCTOR_CALLS_A_SECOND = 5.0
 NEWEST_MS = 1_000
 
 

@@ -36,7 +36,7 @@ from arrowmq.native import is_native, load
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.wire import fastjson
-from arrowmq.wire.bodies import ClusterInfo, ConsumerRunningInfo, SubscriptionGroupConfig
+from arrowmq.wire.bodies import ClusterInfo, ConsumerRunningInfo
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import Command
@@ -228,8 +228,8 @@ async def _groups(admin: Admin, facts: Facts) -> None:
     if facts.asked_topic is not None:
         asked = facts.asked_topic
         found = {name: group for name, group in found.items() if any(queue.topic == asked for queue in group.progress)}
-    for facts_of_group in found.values():
-        await _settings(admin, facts_of_group)
+    for broker in masters:
+        await _settings(admin, broker, found)
     facts.groups = [found[name] for name in sorted(found) if not name.startswith(names.SYSTEM_GROUP_PREFIX)]
 
 
@@ -242,12 +242,15 @@ async def _letters(admin: Admin, group: GroupFacts, topic: str) -> None:
     group.newest_letter_ms = max((each.last_update_timestamp for each in stats), default=0)
 
 
-async def _settings(admin: Admin, group: GroupFacts) -> None:
+async def _settings(admin: Admin, broker: BrokerFacts, groups: dict[str, GroupFacts]) -> None:
+    """Of all groups at once: a broker tells it in one answer."""
     try:
-        configs: dict[str, SubscriptionGroupConfig] = await admin.group_config(group.name)
-    except ArrowMQError:
+        configs = await admin.group_configs(broker.address)
+    except (ArrowMQError, WireError):
         return
-    group.disabled_on = sorted(name for name, config in configs.items() if not config.consume_enable)
+    for name, config in configs.items():
+        if name in groups and not config.consume_enable:
+            groups[name].disabled_on = sorted([*groups[name].disabled_on, broker.name])
 
 
 # -- members
