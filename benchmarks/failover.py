@@ -55,8 +55,8 @@ STEPS = ("noticed", "elected", "role taken", "route changed", "Java back", "Pyth
 PATIENCE_S = 60.0
 JAVA_POLL_MS = 100
 #: How the servers say it themselves: the controller that it misses a master, a broker that it has become one.
-NOTICED = {ARROW: r"broker gone|this master steps aside", JAVA: r"broker inactive event|not active"}
-TAKEN = {ARROW: r"this broker is master", JAVA: r"[Cc]hange to master.*(?:success|finish|done)|to master, brokerName"}
+NOTICED = {ARROW: r"broker gone", JAVA: r"broker inactive event|not active|channel.*(?:clos|inactive|destroy)"}
+TAKEN = {ARROW: r"this broker is master", JAVA: r"Change ha to master success|[Cc]hange to master.*success"}
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,](\d{3})")
 
 
