@@ -257,9 +257,13 @@ class Polling:
     def stop(self) -> None:
         """Answers everybody who waits, and lets nobody wait any more."""
         self._is_stopped = True
+        self.answer_all()
+        self._due.stop()
+
+    def answer_all(self) -> None:
+        """Ends the time of everybody who waits: who asks again is checked again, by rights that may have changed."""
         for line in list(self._lines.values()):
             for waiting in list(line):
                 if waiting.is_there:
                     self._remove(waiting)
                     self._again(waiting, is_over=True)
-        self._due.stop()
