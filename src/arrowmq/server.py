@@ -22,8 +22,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from arrowmq.auth.settings import CONTROLLER_KEYS, NAMESRV_KEYS, read_controller_settings, read_namesrv_settings
 from arrowmq.auth.settings import KEYS as AUTH_KEYS
-from arrowmq.auth.settings import NAMESRV_KEYS, read_namesrv_settings
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.address import format_address, is_loopback
@@ -143,11 +143,11 @@ def namesrv_part(config: NamesrvConfig, of: Surroundings, guard: Guard | None = 
     return part
 
 
-def controller_part(config: ControllerConfig, directory: Path, of: Surroundings) -> Part:
+def controller_part(config: ControllerConfig, directory: Path, of: Surroundings, guard: Guard | None = None) -> Part:
     def part(node: Node) -> Component:
         from arrowmq.controller.controller import Controller
 
-        node.controller = Controller(config, directory, of.clock, tls=of.tls, outgoing_tls=of.outgoing_tls)
+        node.controller = Controller(config, directory, of.clock, tls=of.tls, outgoing_tls=of.outgoing_tls, guard=guard)
         return node.controller
 
     return part
@@ -162,6 +162,14 @@ def namesrv_guard(properties: Mapping[str, str], config: NamesrvConfig, of: Surr
 
     cluster = properties.get("brokerClusterName", "DefaultCluster")
     return Guard(settings, "NameServer", cluster, Path(config.kv_config_path).parent, of.clock, of.disk)
+
+
+def controller_guard(properties: Mapping[str, str], directory: Path, of: Surroundings) -> Guard:
+    """It checks requests where that is asked for, and signs the controller's own where it has credentials."""
+    from arrowmq.auth.guard import Guard
+
+    cluster = properties.get("brokerClusterName", "DefaultCluster")
+    return Guard(read_controller_settings(properties), "controller", cluster, directory, of.clock, of.disk)
 
 
 def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Part:
@@ -356,6 +364,7 @@ def build_node(
         proxy, _ = ProxyConfig.from_properties({**properties, "grpcServerPort": str(proxy_port), "proxyMode": "LOCAL"})
         known |= KEYS & properties.keys()
     known |= {*AUTH_KEYS, *NAMESRV_KEYS} if namesrv is not None else set()
+    known |= {*AUTH_KEYS, *CONTROLLER_KEYS} if controller is not None else set()
     without_effect = sorted(key for key in properties.keys() - known if not key.startswith("tls."))
     if without_effect:
         log.info("settings without effect here: %s", ", ".join(without_effect))
@@ -367,7 +376,8 @@ def build_node(
         guard = namesrv_guard(properties, namesrv, surroundings)
         parts.append(namesrv_part(namesrv, surroundings, guard))
     if controller is not None:
-        parts.append(controller_part(controller, Path(controller.controller_store_path), surroundings))
+        root = Path(controller.controller_store_path)
+        parts.append(controller_part(controller, root, surroundings, controller_guard(properties, root, surroundings)))
         parts.append(controller_metrics_part)
     if broker is not None:
         parts += [broker_part(broker, directory, surroundings), metrics_part]

@@ -42,10 +42,13 @@ def broker_of(node: Node) -> Broker:
 
 
 class Trio:
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] | None = None, above: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
         self.settings = {**CONTROLLED, **(settings or {})}
-        self.above = build_node(folder / "above", {"bindAddress": "127.0.0.1"}, namesrv_port=0, controller_port=0)
+        wanted = {"bindAddress": "127.0.0.1", **(above or {})}
+        self.above = build_node(folder / "above", wanted, namesrv_port=0, controller_port=0)
         self.nodes: dict[int, Node] = {}
 
     async def __aenter__(self) -> Self:

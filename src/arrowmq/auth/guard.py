@@ -36,6 +36,7 @@ from arrowmq.wire.frames import Command
 
 log = logging.getLogger(__name__)
 
+MOST_UNBELIEVED = 100
 PLAIN_ACL = Path("conf") / "plain_acl.yml"
 
 # Their services write audit lines that say more.
@@ -52,6 +53,7 @@ class Guard:
         self.book = AccountBook(folder, disk)
         self.audit = Audit(name, clock)
         self.access = Access(settings, self.book, cluster, self.audit)
+        self._unbelieved: set[str] = set()  # who sent a PROXY header in vain, and was logged
 
     @property
     def is_on(self) -> bool:
@@ -139,7 +141,16 @@ class Guard:
         if told is None:
             return address
         trusted = self.settings.trusted_proxies
-        return str(told) if trusted is None or any(proxy.includes(address) for proxy in trusted) else address
+        if trusted is None or any(proxy.includes(address) for proxy in trusted):
+            return str(told)
+        if self.is_on and address not in self._unbelieved and len(self._unbelieved) < MOST_UNBELIEVED:
+            self._unbelieved.add(address)
+            log.warning(
+                "a PROXY header from %s is not believed, so rules about sources see that address: "
+                "if it is a proxy of yours, name it in trustedProxies",
+                address,
+            )
+        return address
 
     # The server's own requests
 

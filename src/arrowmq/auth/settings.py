@@ -10,10 +10,13 @@
 
 Of our own:
 
-    trustedProxies     networks whose PROXY header tells the client's address to rules about sources; `*` (the default,
-                       and what Apache does) believes anybody
+    trustedProxies     networks whose PROXY header tells the client's address to rules about sources; none by default.
+                       `*` believes anybody, as Apache does: a rule about sources then keeps nobody out, since who is
+                       kept out writes a header
+    haTrustedSources   networks whose slaves the HA port feeds; `*` (the default, and what Apache does) anybody's
     aclFile            where plain_acl.yml lies
     namesrvAuthenticationEnabled, namesrvAuthorizationEnabled     a NameServer checks, too; its users are its own
+    controllerAuthenticationEnabled, controllerAuthorizationEnabled     so does a controller
     metricsAuthenticationEnabled                                  the metrics page asks for a name and a password
 """
 
@@ -54,6 +57,7 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
 }
 
 NAMESRV_KEYS = ("namesrvAuthenticationEnabled", "namesrvAuthorizationEnabled")
+CONTROLLER_KEYS = ("controllerAuthenticationEnabled", "controllerAuthorizationEnabled")
 
 KEYS = frozenset(
     {
@@ -66,6 +70,7 @@ KEYS = frozenset(
         "migrateAuthFromV1Enabled",
         "aclFile",
         "trustedProxies",
+        "haTrustedSources",
         *PROVIDERS,
     }
 )
@@ -91,7 +96,7 @@ class AuthSettings:
     unauthorized_codes: frozenset[int] = frozenset()
     migrates_from_v1: bool = False
     acl_file: str = ""
-    trusted_proxies: tuple[Source, ...] | None = None  # None: anybody
+    trusted_proxies: tuple[Source, ...] | None = ()  # None: anybody
 
     @property
     def is_on(self) -> bool:
@@ -118,16 +123,30 @@ def read_settings(properties: Mapping[str, str]) -> AuthSettings:
         _codes(properties, "authorizationWhitelist"),
         _flag(properties, "migrateAuthFromV1Enabled"),
         properties.get("aclFile", "").strip(),
-        _proxies(properties.get("trustedProxies", "*")),
+        read_networks("trustedProxies", properties.get("trustedProxies", "")),
     )
 
 
 def read_namesrv_settings(properties: Mapping[str, str]) -> AuthSettings | None:
     """Of a NameServer, which checks nothing unless `namesrvAuthenticationEnabled` says so; then it checks rights as
     well, unless `namesrvAuthorizationEnabled` is false. Raises `ConfigError`."""
-    if not _flag(properties, NAMESRV_KEYS[0]):
+    return _read_own_settings(properties, NAMESRV_KEYS)
+
+
+def read_controller_settings(properties: Mapping[str, str]) -> AuthSettings:
+    """The same of a controller. One that checks nothing signs all the same what it tells brokers, who may check."""
+    checks = _read_own_settings(properties, CONTROLLER_KEYS)
+    if checks is not None:
+        return checks
+    inner = read_inner_credentials(properties.get("innerClientAuthenticationCredentials", ""))
+    return AuthSettings(inner_credentials=inner)
+
+
+def _read_own_settings(properties: Mapping[str, str], keys: tuple[str, str]) -> AuthSettings | None:
+    """None where the first key does not switch checks on."""
+    if not _flag(properties, keys[0]):
         return None
-    rights = properties.get(NAMESRV_KEYS[1], "true")
+    rights = properties.get(keys[1], "true")
     return read_settings({**properties, "authenticationEnabled": "true", "authorizationEnabled": rights})
 
 
@@ -184,13 +203,14 @@ def _codes(properties: Mapping[str, str], key: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _proxies(text: str) -> tuple[Source, ...] | None:
+def read_networks(key: str, text: str) -> tuple[Source, ...] | None:
+    """Addresses and networks with commas; None for `*`, which is anybody's. Raises `ConfigError`."""
     if text.strip() == "*":
         return None
     try:
         return parse_sources(filter(None, map(str.strip, text.split(","))))
     except AccountError:
-        raise ConfigError(f"trustedProxies={text}: write addresses and networks with commas, or *") from None
+        raise ConfigError(f"{key}={text}: write addresses and networks with commas, or *") from None
 
 
 def is_secret(key: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arrowmq import refusals
+from arrowmq.auth.admin import UserAdmin
+from arrowmq.auth.guard import Guard
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.controller.absences import Absences
@@ -42,6 +44,7 @@ class Controller:
         outgoing_tls: OutgoingTls | None = None,
         storage: Storage | None = None,
         probe: Probe = listens,
+        guard: Guard | None = None,
     ) -> None:
         self.config = config
         self.directory = directory
@@ -51,16 +54,20 @@ class Controller:
         self.absences = Absences(self._clock)
         self.decider = Decider(self.storage, self._kept)
         self.failover = Failover(config, self._clock, self.decider, self.liveness, probe)
-        self._remoting = RemotingClient(self._clock, outgoing_tls)
+        self.guard = guard
+        self._remoting = RemotingClient(self._clock, outgoing_tls, sign=None if guard is None else guard.sign)
         self._notices = RoleNotices(self._remoting)
         self.answer_times = AnswerTimes()
         self.handlers = HandlerTable(
             BrokerRequests(self.decider, self.liveness, self.failover, self._notices),
             ToolRequests(config, self.storage, self.decider, self.liveness, self.absences),
+            *((UserAdmin(guard),) if guard is not None and guard.is_on else ()),
             times=self.answer_times,
             server="this controller",
             otherwise=refusals.OF_NO_CONTROLLER,
         )
+        if guard is not None:
+            guard.watch(self.handlers.hooks)
         self._server = RemotingServer(self.handlers, clock=self._clock, tls=tls)
 
     @property
@@ -79,6 +86,8 @@ class Controller:
 
     async def start(self) -> int:
         """Listen, then take up decisions: a controller that is found decides, or says who does. Returns the port."""
+        if self.guard is not None and self.guard.is_on:
+            self.guard.load()
         port = await self._server.start(self.config.bind_address, self.config.listen_port)
         try:
             await self.storage.open(self._leads, self.decider.changed_elsewhere)

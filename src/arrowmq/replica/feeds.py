@@ -21,6 +21,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from arrowmq.auth.settings import read_networks
 from arrowmq.clock import Clock, Timer
 from arrowmq.replica.feed import Feed
 from arrowmq.replica.members import Members
@@ -63,7 +64,8 @@ class Feeds:
         self._is_pump_scheduled = False
         self._is_sync = False
         self._refresh: asyncio.Task[None] | None = None
-        self.refused = 0  # connections that were one too many
+        self.refused = 0  # connections that were one too many, or a stranger's
+        self._trusted = read_networks("haTrustedSources", config.ha_trusted_sources)
 
     # Life
 
@@ -116,6 +118,13 @@ class Feeds:
 
     # Slaves come and go
 
+    def _why_not(self, address: str) -> str:
+        if self._trusted is not None and not any(network.includes(address) for network in self._trusted):
+            return "its address is not in haTrustedSources"
+        if not self.is_feeding:
+            return "this broker is no master"
+        return f"{MOST_FEEDS} are connected already" if len(self._feeds) >= MOST_FEEDS else ""
+
     def _accept(self) -> None:
         assert self._listener is not None
         try:
@@ -125,9 +134,9 @@ class Feeds:
         except OSError as problem:
             log.error("no slave can be accepted: %s", problem)
             return
-        if not self.is_feeding or len(self._feeds) >= MOST_FEEDS:
+        why = self._why_not(peer[0])
+        if why:
             self.refused += 1
-            why = "this broker is no master" if not self.is_feeding else f"{MOST_FEEDS} are connected already"
             log.warning("slave refused peer=%s:%d: %s", *peer[:2], why)
             connection.close()
             return

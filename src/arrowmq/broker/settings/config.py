@@ -199,9 +199,11 @@ class BrokerConfig:
     authorization_metadata_provider: str = ""
     authorization_strategy: str = ""
     migrate_auth_from_v1_enabled: bool = False
-    # ArrowMQ's own: where plain_acl.yml lies, and whose PROXY header tells rules about sources the client's address
+    # ArrowMQ's own: where plain_acl.yml lies, whose PROXY header tells rules about sources the client's address, and
+    # whose slaves are fed
     acl_file: str = ""
-    trusted_proxies: str = "*"
+    trusted_proxies: str = ""
+    ha_trusted_sources: str = "*"
 
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200
