@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import ssl
 from typing import Any
 
 from arrowmq.auth.signature import sign
+from arrowmq.clock import SystemClock
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -27,11 +29,11 @@ OK = ResponseCode.SUCCESS
 class Caller:
     """A user at one connection; without a name, somebody who does not sign."""
 
-    def __init__(self, address: str, name: str = "", secret: str = "") -> None:
+    def __init__(self, address: str, name: str = "", secret: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.address = address
         self.name = name
         self.secret = secret
-        self.remoting = RemotingClient()
+        self.remoting = RemotingClient(tls=tls)
 
     def command(
         self, code: int, ext: dict[str, Any] | None = None, body: Any = b"", *, oneway: bool = False
@@ -62,6 +64,14 @@ class Caller:
             **more,
         }  # fmt: skip
         return await self.ask(RequestCode.PULL_MESSAGE, header)
+
+    async def pop(self, topic: str, group: str, code: int = RequestCode.POP_MESSAGE) -> Command:
+        """Waits for as long as a request may, where nothing is there."""
+        header = {
+            "consumerGroup": group, "topic": topic, "queueId": -1, "maxMsgNums": 32, "invisibleTime": 60_000,
+            "pollTime": 600_000, "bornTime": SystemClock().now_ms(), "initMode": 0, "expType": "TAG", "exp": "*",
+        }  # fmt: skip
+        return await self.ask(code, header)
 
     async def give(self, user: str, resource: str, actions: str, decision: str = "Allow", **more: Any) -> Command:
         entry = {"resource": resource, "actions": actions.split(","), "decision": decision, **more}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +24,61 @@ from arrowmq.broker.ports import BrokerPorts
 from arrowmq.clock import SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.direct_call import DirectCall
+from arrowmq.remoting.tls import server_tls
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from arrowmq.wire.headers import QueryConsumerOffset
+from certificates import Authority, key_of
 from waiting import until
 
 
 class Guarded:
     """A broker with authentication and authorization on, with both ports, a super user root and a normal one, ann."""
 
-    def __init__(self, broker: Broker, port: int) -> None:
+    def __init__(self, broker: Broker, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.broker = broker
         self.port = port
+        self.tls = tls
         self.callers: list[Caller] = []
         self.root = self.caller("root", ROOT_SECRET)
         self.ann = self.caller("ann", ANN_SECRET)
         self.nobody = self.caller()
 
     def caller(self, name: str = "", secret: str = "", *, vip: bool = False) -> Caller:
-        made = Caller(f"127.0.0.1:{self.port - 2 if vip else self.port}", name, secret)
+        made = Caller(f"127.0.0.1:{self.port - 2 if vip else self.port}", name, secret, self.tls)
         self.callers.append(made)
         return made
 
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
+    async with started(tmp_path) as made:
+        yield made
+
+
+@asynccontextmanager
+async def started(tmp_path: Path, certificate: Path | None = None) -> AsyncIterator[Guarded]:
+    """With a certificate, by TLS alone."""
     port = broker_port()
+    tls = incoming = None
+    if certificate is not None:
+        tls = ssl.create_default_context(cafile=certificate.with_name("ca.pem"))
+        incoming = server_tls(
+            {
+                "tls.server.mode": "enforcing",
+                "tls.server.certPath": str(certificate),
+                "tls.server.keyPath": str(key_of(certificate)),
+            }
+        )
     config = BrokerConfig.from_properties(
         {**AUTH, "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "brokerName": "broker-a",
          "listenPort": str(port), "mappedFileSizeCommitLog": str(1 << 20)}
     )  # fmt: skip
     clock = SystemClock()
-    broker = Broker(config, tmp_path / "store", clock, ports=BrokerPorts(clock))
+    broker = Broker(config, tmp_path / "store", clock, ports=BrokerPorts(clock, incoming))
     await broker.start()
-    made = Guarded(broker, port)
+    made = Guarded(broker, port, tls)
     assert OK == (await made.root.create_user("ann", ANN_SECRET)).code
     yield made
     for caller in made.callers:
@@ -105,8 +127,19 @@ async def test_one_way_requests_and_the_vip_port_are_no_way_around(guarded: Guar
     assert OK == (await good.send("orders")).code
 
 
-async def test_no_request_code_acts_for_who_may_nothing(guarded: Guarded) -> None:
-    """Unsigned, wrongly signed, and by a user without rights, at both ports, with the fast path built."""
+@pytest.mark.parametrize("way", ["plain", "TLS", "plain without fast path"])
+async def test_no_request_code_acts_for_who_may_nothing(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unsigned, wrongly signed, and by a user without rights; asked and one-way; at both ports."""
+    if way == "plain without fast path":
+        monkeypatch.setattr("arrowmq.broker.broker.check_natively", lambda guard, permit: None)
+    certificate = Authority(tmp_path / "tls").make("server") if way == "TLS" else None
+    async with started(tmp_path, certificate) as guarded:
+        await sweep(guarded)
+
+
+async def sweep(guarded: Guarded) -> None:
     await guarded.root.send("orders")
     before = stored(guarded.broker), guarded.broker.topics.version, guarded.broker.groups.version
     names = {"topic": "orders", "b": "orders", "consumerGroup": "g", "group": "g", "groupName": "g", "username": "x"}
@@ -133,6 +166,7 @@ async def test_no_request_code_acts_for_who_may_nothing(guarded: Guarded) -> Non
             for caller in (nobody, wrong, ann):
                 if caller is ann and code in open_to_any_user:
                     continue
+                await caller.oneway(code, names, body)
                 answer = await caller.ask(code, names, body)
                 assert NO == answer.code, (RequestCode(code).name, caller.name, answer.remark)
                 assert b"" == answer.body
@@ -173,6 +207,24 @@ async def test_a_waiting_pull_is_answered_when_its_user_loses_the_right(guarded:
     answer = await guarded.ann.pull("orders", "g", 1)
     assert NO == answer.code
     assert "the decision is deny." in (answer.remark or "")
+
+
+async def test_a_waiting_pop_is_answered_when_its_user_loses_the_right(guarded: Guarded) -> None:
+    await guarded.root.send("orders")
+    await guarded.root.give("ann", "Topic:orders", "Sub")
+    await guarded.root.give("ann", "Group:g", "Sub")
+    first = await guarded.ann.pop("orders", "g")
+    assert OK == first.code, first.remark
+    waiting = asyncio.ensure_future(guarded.ann.pop("orders", "g"))
+    notified = asyncio.ensure_future(guarded.ann.pop("orders", "g", RequestCode.NOTIFICATION))
+    services = guarded.broker.services
+    await until(lambda: services.pop.polling.count and services.notification.polling.count)
+    await guarded.root.give("ann", "Topic:orders", "Sub", "Deny")
+    assert ResponseCode.POLLING_TIMEOUT == (await waiting).code
+    assert "true" != (await notified).ext.get("hasMsg")
+    await guarded.root.send("orders", b"secret")
+    answer = await guarded.ann.pop("orders", "g")
+    assert (NO, b"") == (answer.code, answer.body)
 
 
 async def test_changes_are_in_force_at_once_and_survive_a_crash(make_node: NodeMaker) -> None:
@@ -355,8 +407,8 @@ async def test_a_transaction_is_ended_by_who_may_publish_to_its_topic(guarded: G
 
 
 async def test_rules_about_sources_see_who_the_socket_is_of_unless_a_proxy_is_trusted(make_node: NodeMaker) -> None:
-    for trusted, expected in (("*", OK), ("127.0.0.0/8", OK), ("10.0.0.0/8", NO), ("", NO)):
-        node = await make_node(trustedProxies=trusted, **AUTH)
+    for trusted, expected in (("*", OK), ("127.0.0.0/8", OK), ("10.0.0.0/8", NO), ("", NO), (None, NO)):
+        node = await make_node(**({} if trusted is None else {"trustedProxies": trusted}), **AUTH)
         root = Caller(node.address, "root", ROOT_SECRET)
         await root.create_user("ann", ANN_SECRET)
         await root.give("ann", "Topic:orders", "Pub", sourceIps=["192.0.2.0/24"])

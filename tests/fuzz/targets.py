@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import access_targets as access
 from serving import feed
 from writing import SMALL, numbered, opened
 
@@ -308,5 +309,15 @@ TARGETS: dict[str, Target] = {
     ),
     "ids": Target(lambda: [b"0A000001" * 4, b"djEg" * 10], run_ids),
     "replication": Target(replication_corpus, run_replication),
+    "signed frames": Target(access.signed_frames, access.run_signed),
+    "policies": Target(access.policy_corpus, access.run_policies),
+    "user names": Target(lambda: [b"ann", "пользователь".encode(), b"a b\nc", b"x" * 300], access.run_names),
+    "accounts file": Target(
+        lambda: [b'{"users":[{"username":"a","password":"p","userType":"Super"}],"acls":[]}', b"{}"],
+        access.run_accounts,
+    ),
+    "plain_acl.yml": Target(access.plain_acl_corpus, access.run_plain_acl),
+    "gRPC authorization": Target(access.authorization_corpus, access.run_authorization),
+    "PEM files": Target(access.pem_corpus, access.run_pem),
     "store": Target(lambda: [bytes(5), b"\x01\x00\x00\x10\xff" * 4, bytes(range(100))], run_store),
 }

@@ -27,6 +27,7 @@ from arrowmq.remoting.tls import ClientTls, ServerTls, client_tls, server_tls
 from arrowmq.remoting.tls_reload import LOOK_S, TlsReload
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command
+from certificates import self_signed
 from waiting import until
 
 
@@ -162,6 +163,49 @@ async def test_nothing_older_than_tls_1_2_is_spoken(serve: Serve, made: Path) ->
     old.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await asyncio.open_connection(host, int(port), ssl=old, server_hostname=host)
+
+
+async def test_every_cipher_that_is_spoken_is_a_good_one(serve: Serve, made: Path, tmp_path: Path) -> None:
+    """Each that OpenSSL knows is tried alone, as scanners do, with a certificate of either kind of key."""
+    rsa = self_signed(tmp_path)
+    pairs = [made / "server.pem", rsa]
+    spoken: set[str] = set()
+    refused: set[str] = set()
+    for certificate, key in zip(pairs, (made / "server-key.pem", rsa.with_name("key.pem")), strict=True):
+        files = {"tls.server.certPath": str(certificate), "tls.server.keyPath": str(key)}
+        _, address = await serve(server_tls({**settings(made), **files}))
+        host, port = address.split(":")
+        for name in _old_ciphers("ALL:COMPLEMENTOFALL:@SECLEVEL=0"):
+            context = _believing()
+            context.set_ciphers(f"{name}:@SECLEVEL=0")
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            try:
+                _, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=host)
+            except (ssl.SSLError, ConnectionError):
+                refused.add(name)
+                continue
+            line = writer.get_extra_info("ssl_object")
+            assert line.compression() is None
+            spoken.add(line.cipher()[0])
+            writer.close()
+    assert {"ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"} <= spoken
+    assert all(name.startswith(("ECDHE-", "DHE-")) for name in spoken), spoken  # who learns the key later reads nothing
+    weak = ("NULL", "anon", "ADH", "AECDH", "RC4", "DES", "EXP", "MD5", "SEED", "IDEA", "CAMELLIA", "PSK", "SRP")
+    assert [] == [name for name in spoken if any(word in name for word in weak) or name.endswith("-SHA")]
+    assert {"AES128-SHA", "ADH-AES128-SHA", "NULL-SHA"} & refused
+
+
+def _believing() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _old_ciphers(chosen: str) -> list[str]:
+    """Those of TLSv1.2 and older, which are chosen by name."""
+    context = _believing()
+    context.set_ciphers(chosen)
+    return [cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] != "TLSv1.3"]
 
 
 @pytest.mark.parametrize(
