@@ -26,6 +26,7 @@ check: setup  ## style, types, layers and words
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words
 	$(BIN)/python tools/layout
+	$(BIN)/python tools/doors
 	$(BIN)/python tools/cimports
 	$(BIN)/python tools/native_fields --check
 
@@ -41,6 +42,9 @@ reference: setup  ## the same tests, without the native modules: the pure-Python
 
 test: check unit reference  ## everything that guards a change
 
+audit: setup  ## dependencies with known vulnerabilities, by pip-audit (needs the advisories of PyPI or OSV)
+	@tools/audit
+
 asan: setup  ## the native modules under AddressSanitizer, built apart from the others
 	@tools/asan
 
@@ -53,8 +57,8 @@ kinds-soak: setup  ## every kind of message at length: many kill points and seed
 	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_order_and_time.py tests/interop/test_kinds.py
 	$(BIN)/python -m benchmarks.pending
 
-sim: setup  ## a simulated cluster on virtual time: 2,000 seeds with kills, power cuts, partitions (an hour)
-	PYTHONHASHSEED=0 ARROWMQ_SIMULATIONS=$${ARROWMQ_SIMULATIONS:-1000} $(PYTEST) tests/sim -n 2
+sim: setup  ## simulated clusters on virtual time: 100 hours over 2,000 seeds and more, kills, power cuts, partitions (OPTIONS="--play trio-cut")
+	PYTHONHASHSEED=0 $(BIN)/python -u tests/sim $(OPTIONS)
 
 fuzz: setup  ## bytes from peers and disks, five minutes a target, coverage-guided (OPTIONS="frames --minutes 60": a part)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3"

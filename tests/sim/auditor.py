@@ -17,13 +17,18 @@ class Auditor:
         default_factory=lambda: defaultdict(list)
     )  # acknowledged, one after the other
     delivered: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
+    elections: int = 0
     _next: asyncio.Future[str] | None = None
 
     def acknowledge(self, lane: str, body: bytes, queue: Queue, offset: int) -> None:
         self.acknowledged[body] = (queue, offset)
         self.lanes[lane].append(body)
+        self.notify(queue[0])
+
+    def notify(self, broker: str) -> None:
+        """A broker has acknowledged something."""
         if self._next is not None and not self._next.done():
-            self._next.set_result(queue[0])
+            self._next.set_result(broker)
 
     async def next_acknowledgement(self) -> str:
         """Waits for one; the broker that gave it. What goes wrong just then finds promises given too early."""

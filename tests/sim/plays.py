@@ -47,9 +47,11 @@ class Client:
 class Cluster:
     """A NameServer and brokers; subclasses of the settings decide how much they promise."""
 
-    def __init__(self, simulation: Simulation, brokers: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self, simulation: Simulation, brokers: Mapping[str, Mapping[str, str]], namesrv: Machine | None = None
+    ) -> None:
         self.simulation = simulation
-        self.namesrv = simulation.machine("namesrv", node_maker({}, namesrv_port=NAMES_PORT))
+        self.namesrv = namesrv or simulation.machine("namesrv", node_maker({}, namesrv_port=NAMES_PORT))
         self.names_address = f"{self.namesrv.host}:{NAMES_PORT}"
         self.brokers: dict[str, Machine] = {}
         for name, settings in brokers.items():
@@ -73,6 +75,13 @@ class Cluster:
 
     def address(self, broker: str) -> str:
         return f"{self.brokers[broker].host}:{BROKER_PORT}"
+
+    def find(self, broker: str) -> Machine:
+        """The machine that a sender means by this broker's name."""
+        return self.brokers[broker]
+
+    def audit_death(self, machine: Machine, auditor: Auditor) -> None:
+        """A machine has just gone down: what must hold without it?"""
 
 
 async def produce(client: Client, cluster: Cluster, auditor: Auditor, lane: str, messages: int) -> None:
@@ -119,12 +128,12 @@ async def disturb(cluster: Cluster, faults: tuple[str, ...], auditor: Auditor, e
         if chance.random() < 0.6:
             with suppress(TimeoutError):
                 async with asyncio.timeout(5.0):
-                    machine = cluster.brokers[await auditor.next_acknowledgement()]
+                    machine = cluster.find(await auditor.next_acknowledgement())
         with suppress(Killed):
-            await cause(cluster, machine, chance.choice(faults))
+            await cause(cluster, machine, chance.choice(faults), auditor)
 
 
-async def cause(cluster: Cluster, machine: Machine, fault: str) -> None:
+async def cause(cluster: Cluster, machine: Machine, fault: str, auditor: Auditor) -> None:
     simulation, chance = cluster.simulation, cluster.simulation.chance
     if fault == "part":
         others = [*simulation.machines.values()]
@@ -136,15 +145,61 @@ async def cause(cluster: Cluster, machine: Machine, fault: str) -> None:
         simulation.network.heal()
     elif fault == "clock":
         machine.set_clock(chance.choice((-3_600_000, -500, 0, 500, 3_600_000)))
+    elif fault == "blackout":
+        await black_out(cluster, auditor)
     elif machine.is_running:
-        if fault == "kill":
+        if fault == "alone":
+            await kill_apart(cluster, machine, auditor)
+        elif fault in ("kill", "twice"):
             machine.kill()
         elif fault == "power":
             machine.lose_power()
         else:
             await machine.stop()
+        cluster.audit_death(machine, auditor)
         await asyncio.sleep(chance.uniform(0.1, 10.0))
+        if fault == "twice":
+            await kill_with_its_first_answer(cluster, machine, auditor)
+            await asyncio.sleep(chance.uniform(0.1, 10.0))
         await machine.start()
+
+
+async def black_out(cluster: Cluster, auditor: Auditor) -> None:
+    """All brokers lose power at once; slaves are back before their master."""
+    down = [machine for machine in reversed(cluster.machines) if machine is not cluster.namesrv and machine.is_running]
+    for machine in down:
+        machine.lose_power()
+    await asyncio.sleep(cluster.simulation.chance.uniform(0.1, 10.0))
+    for machine in down:
+        if machine is down[-1]:
+            cluster.audit_death(machine, auditor)
+        await machine.start()
+
+
+async def kill_apart(cluster: Cluster, machine: Machine, auditor: Auditor) -> None:
+    """Part it from the other brokers, not from its clients; let it go down when it acknowledges, or after a while."""
+    network = cluster.simulation.network
+    for other in cluster.machines:
+        if other is not machine and other is not cluster.namesrv:
+            network.part(machine.host, other.host)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(cluster.simulation.chance.uniform(0.5, 8.0)):
+            for _ in range(cluster.simulation.chance.randint(1, 3)):
+                await auditor.next_acknowledgement()
+    machine.kill()
+    network.heal()
+
+
+async def kill_with_its_first_answer(cluster: Cluster, machine: Machine, auditor: Auditor) -> None:
+    """Start it, and let it go down when it has acknowledged for the first time, in the middle of its start perhaps."""
+    starting = asyncio.ensure_future(machine.start())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(5.0):
+            await auditor.next_acknowledgement()
+    machine.kill()
+    cluster.audit_death(machine, auditor)
+    with suppress(Killed):
+        await starting
 
 
 async def until(is_so: Callable[[], bool], seconds: float) -> None:
@@ -164,42 +219,58 @@ async def stored(client: Client, cluster: Cluster) -> dict[Queue, list[bytes]]:
 
 async def stored_at(client: Client, broker: str, address: str) -> dict[Queue, list[bytes]]:
     """Everything of the topic at one address."""
-    found: dict[Queue, list[bytes]] = {}
+    return {(broker, queue_id): await read_topic(client, address, TOPIC, queue_id) for queue_id in range(QUEUES)}
+
+
+async def read_topic(client: Client, address: str, topic: str, queue_id: int) -> list[bytes]:
+    """Everything of a queue, from its beginning."""
     remoting = RemotingClient(client.clock)
-    for queue_id in range(QUEUES):
-        bodies: list[bytes] = []
-        while True:
-            header = {
-                "consumerGroup": "AUDIT", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(len(bodies)),
-                "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
-                "subVersion": "0", "subscription": "*",
-            }  # fmt: skip
-            request = Command.request(RequestCode.PULL_MESSAGE, header)
-            try:
-                answer = await remoting.invoke(address, request, 5.0)
-            except RemotingError:
-                await asyncio.sleep(0.5)
-                continue
-            if answer.code != ResponseCode.SUCCESS:
-                break
-            bodies += [record.body for record in decode_records(answer.body)]
-        found[broker, queue_id] = bodies
+    bodies: list[bytes] = []
+    while True:
+        header = {
+            "consumerGroup": "AUDIT", "topic": topic, "queueId": str(queue_id), "queueOffset": str(len(bodies)),
+            "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+            "subVersion": "0", "subscription": "*",
+        }  # fmt: skip
+        try:
+            answer = await remoting.invoke(address, Command.request(RequestCode.PULL_MESSAGE, header), 5.0)
+        except RemotingError:
+            await asyncio.sleep(0.5)
+            continue
+        if answer.code != ResponseCode.SUCCESS:
+            break
+        bodies += [record.body for record in decode_records(answer.body)]
     await remoting.close()
-    return found
+    return bodies
 
 
 async def produce_in_trouble(
-    cluster: Cluster, clients: list[Client], auditor: Auditor, faults: tuple[str, ...], messages: int
+    cluster: Cluster,
+    clients: list[Client],
+    auditor: Auditor,
+    faults: tuple[str, ...],
+    messages: int,
+    *others: asyncio.Task[Any],
 ) -> None:
-    """All clients send their messages, and one thing after the other goes wrong meanwhile."""
+    """All clients send their messages, and one thing after the other goes wrong meanwhile; the others' work is waited
+    for as well."""
     calm = asyncio.Event()
     producers = [
         client.start(produce(client, cluster, auditor, f"l{number}", messages)) for number, client in enumerate(clients)
     ]
     disturber = asyncio.ensure_future(disturb(cluster, faults, auditor, calm))
-    await asyncio.gather(*producers)
+    await unless_it_fails(disturber, asyncio.gather(*producers, *others))
     calm.set()
     await disturber
+
+
+async def unless_it_fails(disturber: asyncio.Future[None], work: asyncio.Future[Any]) -> None:
+    """Wait for work; an audit that failed meanwhile ends it, for it would go on with machines that stay down."""
+    await asyncio.wait([disturber, work], return_when=asyncio.FIRST_COMPLETED)
+    if disturber.done():
+        work.cancel()
+        disturber.result()
+    await work
 
 
 async def trouble(

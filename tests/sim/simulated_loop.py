@@ -165,10 +165,24 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     async def sock_connect(self, one: Any, address: Any) -> None:  # type: ignore[override]
         await self.network.connect(current_process(), lambda: one, *address)
 
+    async def sock_sendall(self, one: Any, data: Any) -> None:
+        one.send(bytes(data))
+
+    async def sock_recv(self, one: Any, most: int) -> bytes:
+        """Only where nobody reads by callback at the same time."""
+        arrived = self.create_future()
+        self.add_reader(one.fileno(), lambda: arrived.done() or arrived.set_result(None))
+        try:
+            await arrived
+        finally:
+            self.remove_reader(one.fileno())
+        return bytes(one.recv(most))
+
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:  # type: ignore[override]
         return [(2, 1, 0, "", (host, port))]
 
-    async def create_server(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+    async def create_server(self, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        assert options.get("start_serving") is False, "somebody could connect before the listener is known"
         return self.network.listen(current_process(), factory, int(port))
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]

@@ -19,6 +19,7 @@ from simulated_loop import PROCESS, Process, SimulatedLoop
 
 DELAY_S = (0.0001, 0.004)
 FIRST_PORT = 40_000
+LISTEN_DELAY_S = (0.0, 0.02)
 APART_S = 1e-6  # timers of one moment fire in any order
 PIECE_SHARE = 0.1  # of writes that arrive in two pieces
 
@@ -40,8 +41,14 @@ class Listener:
         self.context = contextvars.copy_context()
         self.sockets = [_Socket(self.name)]
 
+    async def start_serving(self) -> None:
+        """Clients may be there sooner than the process goes on."""
+        self.network.listeners[self.name] = self
+        await asyncio.sleep(self.network.loop.chance.uniform(*LISTEN_DELAY_S))
+
     def close(self) -> None:
-        self.network.listeners.pop(self.name, None)
+        if self.network.listeners.get(self.name) is self:
+            del self.network.listeners[self.name]
 
     async def wait_closed(self) -> None:
         pass
@@ -156,7 +163,6 @@ class Network:
         listener = Listener(self, process, factory, port or self._port())
         if listener.name in self.listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        self.listeners[listener.name] = listener
         return listener
 
     async def connect(self, process: Process, factory: Callable[[], Any], host: str, port: int) -> Any:
@@ -202,7 +208,7 @@ class Network:
         self._launch_piece(pipe, other, data)
 
     def _launch_piece(self, pipe: Pipe, other: Pipe, data: bytes | None) -> None:
-        if not other.process.is_alive:  # its host answers for it
+        if not other.process.is_alive or other not in self.pipes:  # its host answers for it
             self.loop.call_later(
                 2 * self._delay_s(), pipe.lost, ConnectionResetError("reset by peer"), context=pipe.context
             )
@@ -231,7 +237,9 @@ class Network:
         held, self._held = self._held, []
         for pipe, data in held:
             assert pipe.other is not None
-            if pipe.process.is_alive and pipe in self.pipes:
+            if (
+                pipe.process.is_alive
+            ):  # also what was sent before the end: the system sends it again for a closed socket
                 self._launch(pipe, pipe.other, data)
 
     def ended(self, process: Process, *, silently: bool) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from auditor import Auditor, Queue
 from driving import read_queue
+from impatient import insist
 from plays import BROKER_PORT, QUEUES, TOPIC, Client, Cluster, make_topic, produce_in_trouble, until
 from simulation import Machine, Simulation, node_maker
+
+from arrowmq.wire.records import decode_record
 
 MASTER = "broker-a"
 HA_PORT = 10912
@@ -47,6 +50,12 @@ class Pair(Cluster):
         stores = [machine.node.broker.store for machine in (self.master, *self.slaves)]  # type: ignore[union-attr]
         return len({end for store in stores for end in (int(store.appended), int(store.confirmed))}) == 1
 
+    def audit_death(self, machine: Machine, auditor: Auditor) -> None:
+        """What the master acknowledged until now, each slave that runs has already."""
+        for slave in self.slaves:
+            if machine is self.master and slave.is_running:
+                auditor.check_stored(written_in(slave))
+
 
 async def lose_the_master(simulation: Simulation, settings: Mapping[str, str], faults: tuple[str, ...]) -> Auditor:
     """Trouble, and then the master's machine never comes back: the slave has all that was acknowledged."""
@@ -55,7 +64,8 @@ async def lose_the_master(simulation: Simulation, settings: Mapping[str, str], f
     clients = [Client(simulation, number + 1) for number in range(2)]
     await clients[0].start(make_topic(clients[0], pair))
     await until(pair.are_level, 60.0)
-    await produce_in_trouble(pair, clients, auditor, faults, 50)
+    eager = clients[0].start(insist(clients[0], pair.master, BROKER_PORT, auditor, "eager", 30))
+    await produce_in_trouble(pair, clients, auditor, faults, 50, eager)
     simulation.network.heal()
     (slave,) = pair.slaves
     if pair.master.is_running:
@@ -88,6 +98,20 @@ def stored_in(machine: Machine) -> dict[Queue, list[bytes]]:
     assert machine.node.broker is not None
     store = machine.node.broker.store
     return {(MASTER, queue_id): read_queue(store, TOPIC, queue_id) for queue_id in range(QUEUES)}
+
+
+def written_in(machine: Machine) -> dict[Queue, list[bytes]]:
+    """The same, with what readers do not get yet."""
+    assert machine.node is not None
+    assert machine.node.broker is not None
+    store = machine.node.broker.store
+    found: dict[Queue, list[bytes]] = {}
+    for queue_id in range(QUEUES):
+        queue = store.consume_queues.find(TOPIC, queue_id)
+        entries = [] if queue is None else queue.entries(0, queue.tail.next_offset)
+        records = [store.commit_log.view(entry.physical_offset, entry.size) for entry in entries]
+        found[MASTER, queue_id] = [decode_record(record).body for record in records if record is not None]
+    return found
 
 
 def log_bytes(machine: Machine) -> bytes:

@@ -79,7 +79,9 @@ class SimulatedSocket(asyncio.Protocol):
         return self.pipe.get_extra_info("peername")  # type: ignore[no-any-return]
 
     def listen_on(self, port: int) -> None:
-        self._listener = self._sockets.loop.network.listen(self.process, self._accept_one, port)
+        network = self._sockets.loop.network
+        self._listener = network.listen(self.process, self._accept_one, port)
+        network.listeners[self._listener.name] = self._listener
 
     def _accept_one(self) -> SimulatedSocket:
         one = SimulatedSocket(self._sockets, self.process)

@@ -28,6 +28,10 @@ from simulated_network import Network, run_in
 from simulated_sockets import Sockets
 from writing import abandon
 
+# Nodes load these when they are built. What killed processes left may be collected just then, and runs code while a
+# module is compiled, which CPython 3.11 does not stand.
+import arrowmq.controller.controller
+import arrowmq.replica.controlled.replication  # noqa: F401
 from arrowmq.server import Node, build_node
 from arrowmq.store.disk import DiskUsage
 from arrowmq.store.workers import Step
@@ -191,7 +195,7 @@ class Simulation:
     ) -> None:
         self._patches.close()
         for machine in self.machines.values():
-            if machine.is_running:
+            if machine.node is not None:
                 machine.kill()
         # What is left of killed processes would run its `finally` when it is collected: here it does no harm.
         for task in [*self.loop.graveyard, *asyncio.all_tasks(self.loop)]:
@@ -200,8 +204,8 @@ class Simulation:
                 task.get_coro().close()  # type: ignore[union-attr]
         self.loop.close()
 
-    def machine(self, name: str, make: Callable[[Machine], Node]) -> Machine:
-        machine = Machine(self, name, f"10.0.0.{len(self.machines) + 1}", make)
+    def machine(self, name: str, make: Callable[[Machine], Node], kind: type[Machine] = Machine) -> Machine:
+        machine = kind(self, name, f"10.0.0.{len(self.machines) + 1}", make)
         self.machines[name] = machine
         return machine
 

@@ -1,7 +1,7 @@
 """Goal: whatever happens to machines and network, what was acknowledged is kept, in order, and delivered.
 
-ARROWMQ_SIMULATIONS=2000 plays so many seeds instead of a few (`make sim`), ARROWMQ_SEED is the first. A failure names
-its seed, and the seed plays the same again.
+ARROWMQ_SIMULATIONS=2000 plays so many seeds instead of a few, ARROWMQ_SEED is the first; the long form is `make sim`. A
+failure names its seed, and the seed plays the same again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from arrowmq.store.integrity.recovery import Recovery
 from arrowmq.store.positions import APPENDED
 
 FIRST = int(os.environ.get("ARROWMQ_SEED", "1"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("ARROWMQ_SIMULATIONS", "6")))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("ARROWMQ_SIMULATIONS", "4")))
 
 ASYNC = {"broker-a": {"flushDiskType": "ASYNC_FLUSH"}, "broker-b": {"flushDiskType": "ASYNC_FLUSH"}}
 SYNC = {"broker-a": {"flushDiskType": "SYNC_FLUSH"}, "broker-b": {"flushDiskType": "SYNC_FLUSH"}}

@@ -1,0 +1,46 @@
+"""Goal: pops, transactions, delays and timers keep what was promised of them over kills, partitions and power cuts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from kinds import kinds_in_trouble
+from simulation import Simulation
+
+FIRST = int(os.environ.get("ARROWMQ_SEED", "1"))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("ARROWMQ_SIMULATIONS", "2")))
+ASYNC_FLUSH, SYNC_FLUSH = {"flushDiskType": "ASYNC_FLUSH"}, {"flushDiskType": "SYNC_FLUSH"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_kind_is_kept_by_killed_brokers(seed: int, tmp_path: Path) -> None:
+    with Simulation(seed, tmp_path) as simulation:
+        audit = simulation.run(kinds_in_trouble(simulation, ASYNC_FLUSH, ("kill", "stop", "part")))
+    assert audit.acked
+    assert audit.delayed
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_kind_is_kept_over_power_cuts_with_sync_flush(seed: int, tmp_path: Path) -> None:
+    with Simulation(seed, tmp_path) as simulation:
+        audit = simulation.run(kinds_in_trouble(simulation, SYNC_FLUSH, ("kill", "power", "stop", "part")))
+    assert audit.acked
+    assert audit.delayed
+
+
+def _forgets_acks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers that a popped message is done, and does not write that down."""
+    monkeypatch.setattr("arrowmq.broker.pop.acks.AckService._ack", lambda service, *_, is_batch: None)
+
+
+def test_a_broken_build_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _forgets_acks(monkeypatch)
+    with pytest.raises(AssertionError):
+        _play_many(tmp_path)
+
+
+def _play_many(folder: Path) -> None:
+    for seed in range(1, 20):
+        test_every_kind_is_kept_by_killed_brokers(seed, folder / str(seed))
