@@ -72,6 +72,7 @@ class RemotingServer:
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 takes a free one. Returns the port."""
         loop = self._endpoint.loop
+        listener: asyncio.Server | None = None
         try:
             listener = await loop.create_server(
                 lambda: Connection(self._endpoint),
@@ -80,10 +81,15 @@ class RemotingServer:
                 backlog=BACKLOG,
                 reuse_address=True,
                 family=socket.AF_UNSPEC if ":" in host else socket.AF_INET,
+                start_serving=False,
             )
+            self._listeners.append(listener)  # before the first request, which may ask for the port
+            await listener.start_serving()
         except OSError as error:
+            if listener is not None:
+                self._listeners.remove(listener)
+                listener.close()
             raise ListenFailed(error.errno, why_not_listening(error, host, port)) from error
-        self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 
     def hang_up(self) -> None:
