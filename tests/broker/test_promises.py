@@ -71,6 +71,21 @@ async def test_no_pull_sees_what_the_disk_does_not_have(make_node: Any, disk: Ha
         assert natively_pulled(node) == 5, "every pull that found something was served natively"
 
 
+async def test_no_recall_is_answered_that_the_disk_does_not_have(make_node: Any, disk: HangingDisk) -> None:
+    """A loss of power just then brought the message back that its sender was told is taken back."""
+    node = await make_node(disk=disk, flushDiskType="SYNC_FLUSH", recallMessageEnable="true")
+    due_ms = node.clock.now_ms() + 10_000
+    sent = await send(node, 1, b"taken back", properties=f"TIMER_DELIVER_MS\x01{due_ms}\x02")
+    disk.hang()
+    before = node.broker.store.appended
+    request = {"topic": "orders", "producerGroup": "P", "recallHandle": sent.ext["recallHandle"]}
+    recall = node.client.asking(RequestCode.RECALL_MESSAGE, request)
+    await node.eventually(lambda: node.broker.store.appended > before)
+    assert not recall.done()
+    disk.go_on()
+    assert ResponseCode.SUCCESS == (await recall).code
+
+
 async def test_a_pull_that_comes_while_the_disk_hangs_gets_the_message_however_long_that_takes(
     make_node: Any, disk: HangingDisk
 ) -> None:

@@ -57,6 +57,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=1)
     parser.add_argument("--hours", type=float, default=100.0, help="go on with further seeds until so many are played")
     parser.add_argument("--play", choices=PLAYS, action="append", help="this one only")
+    parser.add_argument("--pace", type=float, default=1.0, help="how many times longer the pauses between deeds are")
     options = parser.parse_args()
     if "PYTHONHASHSEED" not in os.environ:  # or a seed would not play the same again
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
@@ -71,6 +72,7 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="arrowmq-sim-"))
         try:
             with Simulation(seed, folder) as simulation:
+                simulation.pace = options.pace
                 simulation.run(PLAYS[name](simulation))
         except Exception:
             failed.append(f"{name} {seed}")

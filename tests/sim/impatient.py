@@ -40,5 +40,5 @@ async def insist(client: Client, machine: Machine, port: int, auditor: Auditor, 
         if answer.code == ResponseCode.SUCCESS:
             auditor.acknowledge(lane, body, ("broker-a", queue_id), int(answer.ext["queueOffset"]))
             messages -= 1
-        await asyncio.sleep(chance.uniform(0.01, 0.4))
+        await client.simulation.rest(0.01, 0.4)
     await remoting.close()

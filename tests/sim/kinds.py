@@ -61,7 +61,7 @@ async def send_to_be_popped(client: Client, cluster: Cluster, audit: Kinds, mess
             if receipt.status is arrowmq.SendStatus.SEND_OK:
                 audit.popped.setdefault(body, 0)
                 audit.notify(BROKER)
-            await asyncio.sleep(client.simulation.chance.uniform(0.0, 0.3))
+            await client.simulation.rest(0.0, 0.3)
 
 
 async def pop(client: Client, cluster: Cluster, audit: Kinds, ends: asyncio.Event) -> None:
@@ -111,7 +111,7 @@ async def deal(
                         transaction.leave_undecided()
                     elif not commits:
                         await transaction.rollback()
-            await asyncio.sleep(chance.uniform(0.0, 0.5))
+            await client.simulation.rest(0.0, 0.5)
         begun.set()
         await ends.wait()
 
@@ -141,7 +141,7 @@ async def delay(client: Client, cluster: Cluster, audit: Kinds, messages: int) -
                     audit.recalled.add(body)
             except arrowmq.ArrowMQError:
                 await try_again_soon(client)
-            await asyncio.sleep(chance.uniform(0.0, 0.5))
+            await client.simulation.rest(0.0, 0.5)
 
 
 async def kinds_in_trouble(simulation: Simulation, settings: Mapping[str, str], faults: tuple[str, ...]) -> Kinds:

@@ -100,7 +100,7 @@ async def produce(client: Client, cluster: Cluster, auditor: Auditor, lane: str,
                 continue  # stored, and less is promised than was asked for: it may be there
             queue: Queue = (receipt.broker_name, receipt.queue_id)
             auditor.acknowledge(lane, body, queue, receipt.queue_offset)
-            await asyncio.sleep(client.simulation.chance.uniform(0.0, 0.2))
+            await client.simulation.rest(0.0, 0.2)
 
 
 async def consume(client: Client, cluster: Cluster, auditor: Auditor, ends: asyncio.Event) -> None:
@@ -123,7 +123,7 @@ async def disturb(cluster: Cluster, faults: tuple[str, ...], auditor: Auditor, e
     """One thing after the other goes wrong, for a while: at some moment, or just when a broker has acknowledged."""
     chance = cluster.simulation.chance
     while not ends.is_set():
-        await asyncio.sleep(chance.uniform(0.2, 8.0))
+        await cluster.simulation.rest(0.2, 8.0)
         machine = chance.choice(cluster.machines)
         if chance.random() < 0.6:
             with suppress(TimeoutError):

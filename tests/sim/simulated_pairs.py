@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from auditor import Auditor, Queue
@@ -12,6 +13,7 @@ from impatient import insist
 from plays import BROKER_PORT, QUEUES, TOPIC, Client, Cluster, make_topic, produce_in_trouble, until
 from simulation import Machine, Simulation, node_maker
 
+from arrowmq.replica.follower import REFUSED
 from arrowmq.wire.records import decode_record
 
 MASTER = "broker-a"
@@ -50,6 +52,13 @@ class Pair(Cluster):
         stores = [machine.node.broker.store for machine in (self.master, *self.slaves)]  # type: ignore[union-attr]
         return len({end for store in stores for end in (int(store.appended), int(store.confirmed))}) == 1
 
+    def is_refused(self, machine: Machine) -> bool:
+        """Whether a slave says that its log is not its master's: it got bytes that the master lost with its power. What
+        was acknowledged the master has, and an operator decides."""
+        assert machine.node is not None
+        assert machine.node.broker is not None
+        return machine is not self.master and machine.node.broker.extensions[0].follower.state == REFUSED  # type: ignore[attr-defined]
+
     def audit_death(self, machine: Machine, auditor: Auditor) -> None:
         """What the master acknowledged until now, each slave that runs has already."""
         for slave in self.slaves:
@@ -84,11 +93,13 @@ async def come_together_again(simulation: Simulation, settings: Mapping[str, str
     await clients[0].start(make_topic(clients[0], pair))
     await produce_in_trouble(pair, clients, auditor, faults, 50)
     await pair.start_again()
-    await until(pair.are_level, 120.0)
+    with suppress(TimeoutError):
+        await until(pair.are_level, 120.0)
     for machine in (pair.master, *pair.slaves):
-        auditor.check_stored(stored_in(machine))
+        if not pair.is_refused(machine):
+            auditor.check_stored(written_in(machine))
     await asyncio.sleep(1.0)
-    assert 1 == len({log_bytes(machine) for machine in (pair.master, *pair.slaves)})
+    assert 1 == len({log_bytes(machine) for machine in (pair.master, *pair.slaves) if not pair.is_refused(machine)})
     return auditor
 
 

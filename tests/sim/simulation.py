@@ -169,6 +169,7 @@ class Simulation:
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed = seed
         self.folder = folder
+        self.pace = 1.0
         self.loop = SimulatedLoop(seed)
         self.network = self.loop.network = Network(self.loop)
         self.sockets = self.loop.sockets = Sockets(self.loop)
@@ -246,6 +247,10 @@ class Simulation:
                 raise Killed(process.name)
             await asyncio.wait([done], timeout=0.05)
         return done.result()
+
+    async def rest(self, least_s: float, most_s: float) -> None:
+        """Between two deeds or two faults; a slow pace gives what happens in the background more time."""
+        await asyncio.sleep(self.pace * self.chance.uniform(least_s, most_s))
 
     def bury(self, process: Process, *, silently: bool) -> None:
         self.loop.bury(process)

@@ -1,11 +1,13 @@
 """Recall: a sender takes a timer message back before it is due.
 
 The answer to the send carried a handle that says what and when. The recall is stored as a timer message of its own, a
-delete mark for the same second; SUCCESS means that the mark is stored. Off by default, as in Apache's broker.
+delete mark for the same second; SUCCESS means that the mark is kept as any acknowledged message is. Off by default, as
+in Apache's broker.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from arrowmq.broker.address import BrokerAddress
@@ -16,7 +18,7 @@ from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.broker.topics.table import Topics
 from arrowmq.clock import Clock
 from arrowmq.remoting.handlers import Answer, Call, Refused, handles
-from arrowmq.store import PutStatus
+from arrowmq.store import Put, PutStatus
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import RecallMessage
@@ -36,7 +38,7 @@ class RecallService:
     clock: Clock
 
     @handles(RequestCode.RECALL_MESSAGE)
-    def recall(self, request: RecallMessage, call: Call) -> Answer:
+    def recall(self, request: RecallMessage, call: Call) -> Answer | Awaitable[Answer]:
         if not self.config.recall_message_enable:
             raise Refused(
                 ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: recallMessageEnable is false here"
@@ -88,6 +90,15 @@ class RecallService:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, refused.reason) from None
         if put.status is not PutStatus.PUT_OK:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"recall failed, {put.reason or put.status.name}")
+        return self._when_kept(put, handle) if self.path.makes_wait else self._recalled(handle)
+
+    async def _when_kept(self, put: Put, handle: RecallHandle) -> Answer:
+        status = await self.path.kept(put)
+        if status is PutStatus.PUT_OK:
+            return self._recalled(handle)
+        return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{status.name}: the recall is stored, but not yet on disk")
+
+    def _recalled(self, handle: RecallHandle) -> Answer:
         return Answer(header={"msgId": handle.unique_id, keys.MSG_REGION: self.config.region_id})
 
     def _mark_of(self, handle: RecallHandle) -> str:
