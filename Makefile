@@ -51,6 +51,10 @@ asan: setup  ## the native modules under AddressSanitizer, built apart from the 
 interop: setup  ## real Java, Go and Node clients and the real Apache broker against ours
 	$(PYTEST) -m interop tests/interop --ignore tests/interop/test_mqadmin.py -n 3 --dist loadfile
 
+chaos: setup  ## a broker killed and stopped under load, audited; its history by Porcupine (OPTIONS="--on apache --flush sync --kills 20")
+	$(BIN)/python -u tests/chaos/crash_machine.py --kills 100 --history build/history.jsonl $(OPTIONS)
+	cd tests/chaos/porcupine && go run . ../../../build/history.jsonl
+
 kinds-soak: setup  ## every kind of message at length: many kill points and seeds, 100,000 messages a key, a million delays
 	ARROWMQ_SEEDS=20 $(PYTEST) tests/chaos -n 2
 	ARROWMQ_SEEDS=5 ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_differential.py tests/interop/test_crashes.py
