@@ -10,6 +10,7 @@ the page cache and stays. `lose_power` leaves what the disk had, torn as `simula
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import shutil
@@ -204,6 +205,10 @@ class Simulation:
             with suppress(BaseException):
                 task.get_coro().close()  # type: ignore[union-attr]
         self.loop.close()
+        # Now, and not in the middle of something else: what is collected runs code, which a compiling CPython 3.11 does
+        # not stand.
+        self.loop.graveyard.clear()
+        gc.collect()
 
     def machine(self, name: str, make: Callable[[Machine], Node], kind: type[Machine] = Machine) -> Machine:
         machine = kind(self, name, f"10.0.0.{len(self.machines) + 1}", make)
