@@ -111,7 +111,7 @@ bench-growth: setup  ## how the cost of a message grows with topics, connections
 bench-pauses: setup  ## how long the broker's loop is held up by flushes, new files and reads from the disk
 	$(BIN)/python -m benchmarks.pauses
 
-bench-proxy: setup  ## gRPC clients: our proxy beside Apache's local one, by ghz
+bench-proxy: setup  ## gRPC clients: our proxy beside Apache's local one, by a raw generator
 	$(BIN)/python -m benchmarks.proxy
 
 bench-failover: setup  ## how long a lost master is missed, our trio and Apache's (OPTIONS="killed --systems arrowmq": a part)

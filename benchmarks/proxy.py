@@ -1,17 +1,19 @@
-"""`python -m benchmarks.proxy [--seconds S] [--systems NAME …]`: gRPC calls, ours beside Apache's local proxy.
+"""`python -m benchmarks.proxy [--seconds S] [--systems NAME …] [--idle N]`: gRPC beside Apache's local proxy.
 
-Both have proxy and broker in one process, in fresh folders one after the other, with the same generator: ghz, a Go
-program that knows nothing of RocketMQ. A send is one message of 1 KiB, 32 calls at a time; a receive asks for 32
-messages, which are not acknowledged. Each is warmed up for as long as it is measured, then rate and CPU of the whole
-process count; memory at the end, and the time to start.
+Both have proxy and broker in one process, in fresh folders one after the other, with the same generator: `grpc_load`,
+a Go program that knows of RocketMQ only its messages. A send is one message of 1 KiB, a receive asks for 32 messages
+and acknowledges each by a call of its own, as the official clients do, or all by one; 32 workers on four connections.
+Each is warmed up for as long as it is measured, then rate and CPU of the whole process count; memory at the end, and
+the time to start. `--idle N` opens N Telemetry streams, each on its own connection, and says what they cost.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
+import hashlib
 import json
+import shutil
 import subprocess
 import tempfile
 import time
@@ -24,21 +26,22 @@ from oracle.process import Server
 
 from arrowmq.client.admin import Admin
 
-SERVICE = "apache.rocketmq.v2.MessagingService"
-CONCURRENCY = 32
+SOURCE = Path(__file__).resolve().parent / "grpc_load"
 TOPIC = "bench"
+GROUP = "bench-group"
+IDLE_S = 10.0
 
 
-def ghz() -> Path:
+def generator() -> Path:
     toolchain.require("go")
-    folder = toolchain.home() / "ghz"
+    content = b"".join(path.read_bytes() for path in sorted(SOURCE.iterdir()))
+    folder = toolchain.home() / f"grpc-load-{hashlib.sha256(content).hexdigest()[:12]}"
     with toolchain.made_once(folder) as fresh:
         if fresh:
-            fresh.mkdir(parents=True)
-            toolchain.run(["go", "mod", "init", "ghz"], 60, folder=fresh)
-            toolchain.run(["go", "get", "github.com/bojand/ghz/cmd/ghz@v0.121.0"], 300, folder=fresh)
-            toolchain.run(["go", "build", "-o", "ghz", "github.com/bojand/ghz/cmd/ghz"], 600, folder=fresh)
-    return folder / "ghz"
+            shutil.copytree(SOURCE, fresh)
+            toolchain.run(["go", "mod", "tidy"], 600, folder=fresh)
+            toolchain.run(["go", "build", "-o", "load", "."], 900, folder=fresh)
+    return folder / "load"
 
 
 def apache_local(folder: Path, namesrv: str, port: int, proxy_port: int) -> Server:
@@ -51,6 +54,7 @@ def apache_local(folder: Path, namesrv: str, port: int, proxy_port: int) -> Serv
         "brokerId": 0,
         "brokerIP1": HOST,
         "listenPort": port,
+        "haListenPort": port + 1,
         "namesrvAddr": namesrv,
         "storePathRootDir": folder / "store",
         "autoCreateTopicEnable": False,
@@ -64,19 +68,10 @@ def apache_local(folder: Path, namesrv: str, port: int, proxy_port: int) -> Serv
         "proxyMode": "LOCAL",
     }
     (folder / "rmq-proxy.json").write_text(json.dumps(proxy))
-    arguments = [
-        "-pm",
-        "local",
-        "-n",
-        namesrv,
-        "-bc",
-        str(folder / "broker.conf"),
-        "-pc",
-        str(folder / "rmq-proxy.json"),
-    ]
+    files = ["-bc", str(folder / "broker.conf"), "-pc", str(folder / "rmq-proxy.json")]
     command, env = java.command(
         f"{apache.PACKAGE}.proxy.ProxyStartup",
-        arguments,
+        ["-pm", "local", "-n", namesrv, *files],
         folder,
         classpath=java.jars(),
         options=("-Xms1g", "-Xmx2g"),
@@ -85,85 +80,48 @@ def apache_local(folder: Path, namesrv: str, port: int, proxy_port: int) -> Serv
     return Server("apache-proxy", command, folder, port=proxy_port, ready="startup successfully", env=env)
 
 
-def call(address: str, method: str, data: dict[str, Any], seconds: float, count: int = 0) -> dict[str, Any]:
-    metadata = {"x-mq-client-id": "bench", "x-mq-language": "JAVA", "x-mq-client-version": "5.2.0"}
-    command = [
-        str(ghz()),
-        "--insecure",
-        "--call",
-        f"{SERVICE}.{method}",
-        "-d",
-        json.dumps(data),
-        "-m",
-        json.dumps(metadata),
-    ]
-    command += [
-        "-c",
-        str(CONCURRENCY),
-        "--connections",
-        "4",
-        "-z",
-        f"{seconds}s",
-        "-O",
-        "json",
-        "--timeout",
-        "20s",
-        address,
-    ]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True).stdout
-    found: dict[str, Any] = json.loads(said)
+def load(address: str, *arguments: str, seconds: float) -> dict[str, Any]:
+    command = [str(generator()), "-address", address, "-seconds", str(seconds), *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
+    if said.returncode:
+        raise RuntimeError(f"the generator failed: {said.stderr}")
+    found: dict[str, Any] = json.loads(said.stdout)
     return found
 
 
-def send_data() -> dict[str, Any]:
-    system = {
-        "messageId": "01{{newUUID}}",
-        "messageType": "NORMAL",
-        "bodyEncoding": "IDENTITY",
-        "bornTimestamp": "2026-01-01T00:00:00Z",
-        "bornHost": "bench",
-    }
-    body = base64.b64encode(bytes(1024)).decode()
-    return {"messages": [{"topic": {"name": TOPIC}, "systemProperties": system, "body": body}]}
-
-
-def receive_data() -> dict[str, Any]:
-    return {
-        "group": {"name": "bench-group"},
-        "messageQueue": {"topic": {"name": TOPIC}, "broker": {"name": "broker-a"}},
-        "filterExpression": {"type": "TAG", "expression": "*"},
-        "batchSize": 32,
-        "invisibleDuration": "3600s",
-        "longPollingTimeout": "5s",
-    }
-
-
-def measure(
-    server: Server, address: str, method: str, data: dict[str, Any], seconds: float, count: int = 0
-) -> dict[str, float]:
-    warm = call(address, method, data, seconds, count)["statusCodeDistribution"].get("OK", 0)
-    before, began = server.cpu_seconds(), time.monotonic()
-    found = call(address, method, data, seconds, count)
-    spent, took = server.cpu_seconds() - before, time.monotonic() - began
-    done = found["statusCodeDistribution"].get("OK", 0)
-    figures = {"rate": done / took, "cpu_us": spent / max(done, 1) * 1e6, "p99_ms": _percentile(found, 99)}
-    return {**figures, "calls": warm + done}
-
-
-def _percentile(found: dict[str, Any], percentage: int) -> float:
-    for each in found.get("latencyDistribution") or ():
-        if each["percentage"] == percentage:
-            return float(each["latency"]) / 1e6
-    return 0.0
+def measure(server: Server, address: str, *arguments: str, seconds: float) -> dict[str, float]:
+    before = server.cpu_seconds()
+    found = load(address, *arguments, seconds=seconds)
+    spent = server.cpu_seconds() - before
+    done = max(found["messages"], 1)
+    figures = {"rate": done / max(found["seconds"], 1e-9), "cpu_us": spent / done * 1e6, "p99_ms": found["p99_ms"]}
+    return {**figures, "messages": found["messages"], "failures": found["failures"]}
 
 
 async def create(namesrv: str) -> None:
     async with Admin(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=8, attributes={"message.type": "NORMAL"})
-        await admin.create_group("bench-group")
+        await admin.create_group(GROUP)
 
 
-def run(name: str, seconds: float) -> dict[str, Any]:
+def idle(server: Server, address: str, count: int) -> dict[str, float]:
+    """Memory a stream, and the share of a core that all of them take while nothing happens."""
+    before = server.memory_kib()["anonymous"]
+    command = [str(generator()), "-address", address, "-mode", "idle", "-count", str(count)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "open":
+            raise RuntimeError("the idle streams could not be opened")
+        grown = server.memory_kib()["anonymous"] - before
+        used = server.cpu_seconds()
+        time.sleep(IDLE_S)
+        return {"kib": grown / count, "cpu_percent": (server.cpu_seconds() - used) / IDLE_S * 100}
+    finally:
+        process.communicate("\n", timeout=60)
+
+
+def run(name: str, seconds: float, idle_streams: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         namesrv_port, port, proxy_port = free_port(), broker_port(), free_port()
         namesrv, address = f"{HOST}:{namesrv_port}", f"{HOST}:{proxy_port}"
@@ -179,31 +137,44 @@ def run(name: str, seconds: float) -> dict[str, Any]:
             server.start()
             started = time.monotonic() - began
             asyncio.run(create(namesrv))
-            found: dict[str, Any] = {"start_s": started}
-            found["send"] = measure(server, address, "SendMessage", send_data(), seconds)
-            # As many as there are messages for: a receive that finds none waits.
-            rounds = max(CONCURRENCY, int(found["send"]["calls"] / 32 * 0.45))
-            found["receive"] = measure(server, address, "ReceiveMessage", receive_data(), seconds, rounds)
-            found["memory_mib"] = server.memory_kib()["anonymous"] / 1024
-            return found
+            time.sleep(2)  # Apache's broker registers a new topic a little later
+            warm = measure(server, address, "-mode", "send", seconds=seconds)
+            sent = measure(server, address, "-mode", "send", seconds=seconds)
+            show(name, "send one", sent)
+            share = str(int((warm["messages"] + sent["messages"]) / 4 * 0.9))
+            for what, more in (("receive 32, ack each", []), ("receive 32, ack all", ["-together"])):
+                arguments = ["-mode", "receive", "-messages", share, *more]
+                measure(server, address, *arguments, seconds=seconds)
+                show(name, what, measure(server, address, *arguments, seconds=seconds))
+            memory = server.memory_kib()
+            print(
+                f"{name:8} start {started:.2f} s, memory of its own {memory['anonymous'] / 1024:.0f} MiB",
+                flush=True,
+            )
+            if idle_streams:
+                cost = idle(server, address, idle_streams)
+                print(
+                    f"{name:8} {idle_streams} idle streams: {cost['kib']:.1f} KiB each, {cost['cpu_percent']:.1f} % CPU"
+                )
         finally:
             server.stop()
             if names is not None:
                 names.stop()
 
 
+def show(name: str, what: str, found: dict[str, Any]) -> None:
+    figures = f"{found['rate']:9,.0f} messages/s {found['cpu_us']:8.1f} µs CPU a message  p99 {found['p99_ms']:.1f} ms"
+    print(f"{name:8} {what:21} {figures}  ({found['messages']} messages) {found['failures'] or ''}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--systems", nargs="+", default=["arrowmq", "apache"], choices=["arrowmq", "apache"])
+    parser.add_argument("--idle", type=int, default=0, metavar="N", help="open N idle Telemetry streams at the end")
     given = parser.parse_args()
     for name in given.systems:
-        found = run(name, given.seconds)
-        for what in ("send", "receive"):
-            each = found[what]
-            figures = f"{each['rate']:9,.0f}/s {each['cpu_us']:8.1f} µs CPU a call  p99 {each['p99_ms']:.1f} ms"
-            print(f"{name:8} {what:8} {figures}")
-        print(f"{name:8} start {found['start_s']:.2f} s, memory of its own {found['memory_mib']:.0f} MiB", flush=True)
+        run(name, given.seconds, given.idle)
 
 
 if __name__ == "__main__":

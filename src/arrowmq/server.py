@@ -22,7 +22,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from arrowmq.auth.settings import CONTROLLER_KEYS, NAMESRV_KEYS, read_controller_settings, read_namesrv_settings
+from arrowmq.auth.settings import (
+    CONTROLLER_KEYS,
+    NAMESRV_KEYS,
+    AuthSettings,
+    read_controller_settings,
+    read_namesrv_settings,
+    read_settings,
+)
 from arrowmq.auth.settings import KEYS as AUTH_KEYS
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
@@ -216,7 +223,7 @@ def controller_metrics_part(node: Node) -> Component | None:
     return node.controller_metrics
 
 
-def cluster_proxy_part(config: ProxyConfig, clock: Clock) -> Part:
+def cluster_proxy_part(config: ProxyConfig, auth: AuthSettings, clock: Clock) -> Part:
     """A proxy before the brokers that a NameServer knows."""
 
     def part(node: Node) -> Component:
@@ -224,7 +231,7 @@ def cluster_proxy_part(config: ProxyConfig, clock: Clock) -> Part:
         from arrowmq.proxy.proxy import Proxy
 
         config.namesrv_addr = config.namesrv_addr or node.namesrv_address
-        node.proxy = Proxy(config, ClusterBack(config, clock), clock)
+        node.proxy = Proxy(config, ClusterBack(config, clock, auth), clock)
         return node.proxy
 
     return part
@@ -412,6 +419,13 @@ def build_proxy_node(properties: Mapping[str, str], clock: Clock | None = None) 
         raise ConfigError("the proxy knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
     if config.proxy_mode.upper() == "LOCAL":
         raise ConfigError("proxyMode=LOCAL: a proxy in a broker's process is `arrowmq broker --proxy-port N`")
-    if unknown:
-        log.info("settings without effect here: %s", ", ".join(unknown))
-    return Node([cluster_proxy_part(config, clock or SystemClock())])
+    without_effect = sorted(set(unknown) - AUTH_KEYS)
+    if without_effect:
+        log.info("settings without effect here: %s", ", ".join(without_effect))
+    auth = read_settings(properties)
+    if auth.is_on and config.credentials is None:
+        raise ConfigError(
+            "authenticationEnabled=true: a proxy asks the brokers for their users, which needs "
+            "innerClientAuthenticationCredentials of a super user there"
+        )
+    return Node([cluster_proxy_part(config, auth, clock or SystemClock())])

@@ -6,26 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from proxy_client import Clients, Stub
+from proxy_client import SETTINGS, Clients, Stub
 
 from arrowmq.client.admin import Admin
 from arrowmq.server import Node, build_node
 
-SETTINGS = {
-    "brokerIP1": "127.0.0.1",
-    "bindAddress": "127.0.0.1",
-    "brokerName": "broker-a",
-    "autoCreateTopicEnable": "false",
-    "enableMixedMessageType": "true",
-    "enablePropertyFilter": "true",
-    "recallMessageEnable": "true",
-    "transactionTimeOut": "500",
-    "transactionCheckInterval": "500",
-    "mappedFileSizeCommitLog": str(16 << 20),
-    "renewSchedulePeriodMillis": "100",
-    "minInvisibleTimeMillsForRecv": "100",
-    "grpcClientConsumerMinLongPollingTimeoutMillis": "50",
-}
 TOPICS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION", "mixed": "MIXED"}
 
 

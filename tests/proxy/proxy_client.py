@@ -15,6 +15,22 @@ from arrowmq.proxy.messages import service_pb2 as calls
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
 _numbers = itertools.count(1)
+#: Of a node for tests: quick where Apache's defaults take their time
+SETTINGS = {
+    "brokerIP1": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "brokerName": "broker-a",
+    "autoCreateTopicEnable": "false",
+    "enableMixedMessageType": "true",
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "transactionTimeOut": "500",
+    "transactionCheckInterval": "500",
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "renewSchedulePeriodMillis": "100",
+    "minInvisibleTimeMillsForRecv": "100",
+    "grpcClientConsumerMinLongPollingTimeoutMillis": "50",
+}
 
 
 def message(topic: str, body: bytes = b"hello", kind: int = v2.NORMAL, **system: Any) -> v2.Message:

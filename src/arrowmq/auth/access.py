@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hmac import compare_digest
+from typing import Protocol
 
-from arrowmq.auth.account_book import AccountBook
+from arrowmq.auth.accounts import Accounts
 from arrowmq.auth.audit import Audit
 from arrowmq.auth.errors import Denied
 from arrowmq.auth.needs import Need, needs_of
@@ -32,8 +33,19 @@ UNSIGNED = "username cannot be null."
 WRONG_SIGNATURE = "check signature failed."
 
 
+class Book(Protocol):
+    """Where users and policies are found: a server's own file, or what a proxy has asked its brokers for."""
+
+    on_change: list[Callable[[], object]]
+
+    @property
+    def accounts(self) -> Accounts: ...
+
+    def user(self, name: str) -> User | None: ...
+
+
 class Access:
-    def __init__(self, settings: AuthSettings, book: AccountBook, cluster: str, audit: Audit) -> None:
+    def __init__(self, settings: AuthSettings, book: Book, cluster: str, audit: Audit) -> None:
         self.settings = settings
         self.book = book
         self.cluster = cluster

@@ -27,18 +27,17 @@ class Audit:
         self._untold = 0
         self.refused = 0  # requests since the start
 
-    def denied(self, code: int, who: str, source: str, resource: str, why: str) -> None:
-        """A request was refused."""
+    def denied(self, code: int | str, who: str, source: str, resource: str, why: str) -> None:
+        """A request was refused, or a gRPC call, which has a name instead of a code."""
         self.refused += 1
         if not self._may_write():
             return
         log.warning(
-            "refused server=%s user=%s from=%s request=%s(%d) resource=%s reason=%s",
+            "refused server=%s user=%s from=%s request=%s resource=%s reason=%s",
             self.server,
             clean(who) or "-",
             clean(source),
-            request_name(code),
-            code,
+            code if isinstance(code, str) else f"{request_name(code)}({code})",
             clean(resource) or "-",
             clean(why),
         )

@@ -136,21 +136,18 @@ class Guard:
 
     def source_of(self, client: Channel) -> str:
         """The address that rules about sources see: the socket's, or what a proxy tells, if that one is believed."""
-        address = client.peer[0]
-        told = client.attributes.get(ADDRESS)
-        if told is None:
-            return address
-        trusted = self.settings.trusted_proxies
-        if trusted is None or any(proxy.includes(address) for proxy in trusted):
-            return str(told)
-        if self.is_on and address not in self._unbelieved and len(self._unbelieved) < MOST_UNBELIEVED:
-            self._unbelieved.add(address)
-            log.warning(
-                "a PROXY header from %s is not believed, so rules about sources see that address: "
-                "if it is a proxy of yours, name it in trustedProxies",
-                address,
-            )
-        return address
+        found = source_of(client, self.settings)
+        is_told = client.attributes.get(ADDRESS) is not None
+        if is_told and not is_believed(client, self.settings):
+            address = client.peer[0]
+            if self.is_on and address not in self._unbelieved and len(self._unbelieved) < MOST_UNBELIEVED:
+                self._unbelieved.add(address)
+                log.warning(
+                    "a PROXY header from %s is not believed, so rules about sources see that address: "
+                    "if it is a proxy of yours, name it in trustedProxies",
+                    address,
+                )
+        return found
 
     # The server's own requests
 
@@ -159,6 +156,17 @@ class Guard:
         inner = self.settings.inner_credentials
         if inner is not None and ACCESS_KEY not in request.ext:
             sign(request.ext, request.body, inner.access_key, inner.secret_key.encode(), inner.security_token)
+
+
+def source_of(client: Channel, settings: AuthSettings) -> str:
+    told = client.attributes.get(ADDRESS)
+    return str(told) if told is not None and is_believed(client, settings) else client.peer[0]
+
+
+def is_believed(client: Channel, settings: AuthSettings) -> bool:
+    """Whether a PROXY header of this peer counts."""
+    trusted = settings.trusted_proxies
+    return trusted is None or any(proxy.includes(client.peer[0]) for proxy in trusted)
 
 
 def _with_new_user(user: User, accounts: Accounts) -> Accounts:

@@ -4,7 +4,8 @@
     initAuthenticationUser                              {"username":…,"password":…}: a super user, made where it is not
     innerClientAuthenticationCredentials                {"accessKey":…,"secretKey":…}: what this server's own requests
                                                         are signed with; a super user, made where it is not
-    authenticationWhitelist, authorizationWhitelist     request codes, with commas, that are not checked
+    authenticationWhitelist, authorizationWhitelist     request codes, with commas, that are not checked; of gRPC calls
+                                                        the names of the requests (apache.rocketmq.v2.QueryRouteRequest)
     migrateAuthFromV1Enabled                            take over the accounts of ACL 1.0's plain_acl.yml
     authenticationProvider and others                   Apache's own class names are accepted and mean what is here
 
@@ -43,13 +44,19 @@ HIDDEN = "******"
 _PACKAGE = "org.apache.rocketmq.auth"
 PROVIDERS: dict[str, tuple[str, ...]] = {
     "authenticationProvider": (f"{_PACKAGE}.authentication.provider.DefaultAuthenticationProvider",),
-    "authenticationMetadataProvider": (f"{_PACKAGE}.authentication.provider.LocalAuthenticationMetadataProvider",),
+    "authenticationMetadataProvider": (
+        f"{_PACKAGE}.authentication.provider.LocalAuthenticationMetadataProvider",
+        "org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider",
+    ),
     "authenticationStrategy": (
         f"{_PACKAGE}.authentication.strategy.StatelessAuthenticationStrategy",
         f"{_PACKAGE}.authentication.strategy.StatefulAuthenticationStrategy",
     ),
     "authorizationProvider": (f"{_PACKAGE}.authorization.provider.DefaultAuthorizationProvider",),
-    "authorizationMetadataProvider": (f"{_PACKAGE}.authorization.provider.LocalAuthorizationMetadataProvider",),
+    "authorizationMetadataProvider": (
+        f"{_PACKAGE}.authorization.provider.LocalAuthorizationMetadataProvider",
+        "org.apache.rocketmq.proxy.auth.ProxyAuthorizationMetadataProvider",
+    ),
     "authorizationStrategy": (
         f"{_PACKAGE}.authorization.strategy.StatelessAuthorizationStrategy",
         f"{_PACKAGE}.authorization.strategy.StatefulAuthorizationStrategy",
@@ -94,6 +101,8 @@ class AuthSettings:
     inner_credentials: InnerCredentials | None = None
     unauthenticated_codes: frozenset[int] = frozenset()
     unauthorized_codes: frozenset[int] = frozenset()
+    unauthenticated_calls: frozenset[str] = frozenset()  # the same for gRPC, by the names of the requests
+    unauthorized_calls: frozenset[str] = frozenset()
     migrates_from_v1: bool = False
     acl_file: str = ""
     trusted_proxies: tuple[Source, ...] | None = ()  # None: anybody
@@ -121,6 +130,8 @@ def read_settings(properties: Mapping[str, str]) -> AuthSettings:
         read_inner_credentials(properties.get("innerClientAuthenticationCredentials", "")),
         _codes(properties, "authenticationWhitelist"),
         _codes(properties, "authorizationWhitelist"),
+        _calls(properties, "authenticationWhitelist"),
+        _calls(properties, "authorizationWhitelist"),
         _flag(properties, "migrateAuthFromV1Enabled"),
         properties.get("aclFile", "").strip(),
         read_networks("trustedProxies", properties.get("trustedProxies", "")),
@@ -201,6 +212,11 @@ def _codes(properties: Mapping[str, str], key: str) -> frozenset[int]:
         elif not re.fullmatch(r"[A-Za-z][\w.]*", word):  # the full name of a gRPC message
             raise ConfigError(f"{key}: {word!r} is neither a request code nor the name of a gRPC request")
     return frozenset(found)
+
+
+def _calls(properties: Mapping[str, str], key: str) -> frozenset[str]:
+    words = map(str.strip, properties.get(key, "").split(","))
+    return frozenset(word for word in words if word and not word.isdigit())
 
 
 def read_networks(key: str, text: str) -> tuple[Source, ...] | None:

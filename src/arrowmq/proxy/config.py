@@ -80,6 +80,9 @@ class ProxyConfig:
 
     metric_collector_mode: str = "off"
     metric_collector_address: str = ""
+    user_cache_refresh_seconds: int = 20
+    user_cache_expired_seconds: int = 300
+    user_cache_max_num: int = 20_000
     #: JSON with accessKey and secretKey: what the proxy signs its own requests to brokers with
     inner_client_authentication_credentials: str = ""
 

@@ -22,25 +22,34 @@ FLAVOURS = ("java", "python", "go", "node")
 _number = 0
 
 
-def start(flavour: str, endpoints: str, folder: Path, *, tls: bool = False) -> Hand:
-    """A new hand of a client ("java", "python", …) for a proxy."""
+def start(
+    flavour: str, endpoints: str, folder: Path, *, user: tuple[str, str] | None = None, certificate: Path | None = None
+) -> Hand:
+    """A new hand of a client ("java", "python", …) for a proxy; it signs as `user`, and with a certificate it connects
+    by TLS, which the clients of Python and Node trust by that certificate alone."""
     global _number
     _number += 1
     name = f"{flavour}5-{_number}"
     env = {**os.environ, "HOME": str(folder)}
     folder.mkdir(parents=True, exist_ok=True)
+    more: dict[str, str] = {}
+    if user is not None:
+        more |= {"HAND_ACCESS_KEY": user[0], "HAND_SECRET_KEY": user[1]}
+    if certificate is not None:
+        more["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(certificate)
+    env |= more
+    arguments = [endpoints, *(["tls"] if certificate is not None else [])]
     if flavour == "java":
-        arguments = [endpoints, "tls"] if tls else [endpoints]
         command, env = java.command("Hand", arguments, folder, classpath=_java_classes())
-        return Hand(name, command, env, folder)
+        return Hand(name, command, {**env, **more}, folder)
     if flavour == "python":
         # Nothing is remembered of the interpreter: it may be gone when the next run finds the packages.
         env["PYTHONPATH"] = str(_python_packages())
-        return Hand(name, [sys.executable, "-s", str(SOURCES / "python" / "hand.py"), endpoints], env, folder)
+        return Hand(name, [sys.executable, "-s", str(SOURCES / "python" / "hand.py"), *arguments], env, folder)
     if flavour == "go":
-        return Hand(name, [str(_go_program()), endpoints, *(["tls"] if tls else [])], env, folder)
+        return Hand(name, [str(_go_program()), *arguments], env, folder)
     if flavour == "node":
-        return Hand(name, ["node", str(_node_program()), endpoints], env, folder)
+        return Hand(name, ["node", str(_node_program()), *arguments], env, folder)
     raise ValueError(f"no hand of flavour {flavour}")
 
 

@@ -91,7 +91,7 @@ class Back(Protocol):
     def fast_sends(self, config: ProxyConfig) -> FastSends | None:
         """Who serves ordinary sends from their bytes, if anybody can."""
 
-    def authenticate(self, caller: Caller) -> object:
+    async def authenticate(self, caller: Caller) -> object:
         """Who calls, where users are told apart; None where they are not. Raises `Fault`."""
 
     def require(self, caller: Caller, *, topics: dict[str, str], group: str = "") -> None:

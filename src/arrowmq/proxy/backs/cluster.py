@@ -12,12 +12,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from arrowmq.auth.access import Access
+from arrowmq.auth.audit import Audit
+from arrowmq.auth.settings import AuthSettings
 from arrowmq.client.errors import ArrowMQError, NamesrvUnreachable, Refused, TimedOut, Unreachable
 from arrowmq.client.options import ConnectOptions, Options
 from arrowmq.client.routes import Route
 from arrowmq.client.session import Session
 from arrowmq.clock import Clock
 from arrowmq.proxy.backs.back import TIMEOUT_S, Reply, TransactionCheck
+from arrowmq.proxy.backs.cluster_users import ClusterUsers
+from arrowmq.proxy.backs.rights import Rights
 from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
@@ -72,7 +77,9 @@ class Remembered(Generic[Value]):
 
 
 class ClusterBack:
-    def __init__(self, config: ProxyConfig, clock: Clock) -> None:
+    """`auth` is about the proxy's own clients, who are users of the brokers; without it nobody is asked."""
+
+    def __init__(self, config: ProxyConfig, clock: Clock, auth: AuthSettings | None = None) -> None:
         self._clock = clock
         options: ConnectOptions = {
             "clock": clock,
@@ -87,6 +94,10 @@ class ClusterBack:
         #: broker name → address of its master
         self._masters: dict[str, str] = {}
         self._on_check: TransactionCheck = lambda broker, command: None
+        settings = auth or AuthSettings()
+        self._users = ClusterUsers(config, clock, self._ask_any)
+        access = Access(settings, self._users, config.rocket_mq_cluster_name, Audit("proxy", clock))
+        self._rights = Rights(access)
 
     async def start(self, on_check: TransactionCheck) -> None:
         self._on_check = on_check
@@ -167,22 +178,22 @@ class ClusterBack:
             raise Fault(v2.INTERNAL_SERVER_ERROR, str(error)) from error
 
     async def _ask_group(self, group: str) -> SubscriptionGroupConfig | None:
+        answer = await self._ask_any(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfig(group=group))
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        return fastjson.loads(answer.body, SubscriptionGroupConfig)
+
+    async def _ask_any(self, code: int, header: Header) -> Command:
+        """The answer of the first broker that has one: of what all of them should know."""
         if not self._masters:
             await self._ask_brokers()
-        failure: ArrowMQError | None = None
+        failure = ArrowMQError("the NameServer knows no broker")
         for address in list(self._masters.values()):
             try:
-                header = GetSubscriptionGroupConfig(group=group)
-                answer = await self._request(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+                return await self._request(address, code, header)
             except (Unreachable, TimedOut) as error:
                 failure = error
-                continue
-            if answer.code == ResponseCode.SUCCESS:
-                return fastjson.loads(answer.body, SubscriptionGroupConfig)
-            return None
-        if failure is not None:
-            raise failure
-        return None
+        raise failure
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -198,7 +209,8 @@ class ClusterBack:
         call: GrpcCall | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Reply:
-        del client, user, call  # a broker elsewhere cannot be told that nobody waits any more
+        del client, call  # a broker elsewhere cannot be told that nobody waits any more
+        self._rights.check(user, code, header, body)
         address = await self._address(broker)
         try:
             answer = await self._request(address, code, header, body, timeout_s)
@@ -231,12 +243,16 @@ class ClusterBack:
     def fast_sends(self, config: ProxyConfig) -> FastSends | None:
         return None
 
-    def authenticate(self, caller: Caller) -> object:
-        """Brokers know the proxy, not its clients: it signs with credentials of its own."""
-        return None
+    async def authenticate(self, caller: Caller) -> object:
+        """Brokers know the proxy, not its clients: it signs with credentials of its own, and tells clients apart by
+        the users that it asks brokers for."""
+        if not self._rights.is_on:
+            return None
+        await self._users.learn(caller.authorization)
+        return self._rights.known(caller)
 
     def require(self, caller: Caller, *, topics: dict[str, str], group: str = "") -> None:
-        pass
+        self._rights.require(caller.user, topics=topics, group=group)
 
     # --- clients -----------------------------------------------------------------------------------------------------
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from arrowmq import native
-from arrowmq.auth.errors import Denied
-from arrowmq.auth.needs import Need
-from arrowmq.auth.resources import Action, group_resource, topic_resource
 from arrowmq.auth.users import User, UserType
 from arrowmq.broker import Broker
 from arrowmq.proxy.backs.back import TIMEOUT_S, Reply, TransactionCheck
 from arrowmq.proxy.backs.cluster import ClusterBack
 from arrowmq.proxy.backs.fast_sends import FastSends
+from arrowmq.proxy.backs.rights import Known, Rights
 from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.service.clients import Client
@@ -51,6 +49,7 @@ class LocalBack:
         self._handlers: dict[int, Callable[..., Any]] = {}
         self._nobody = Client("arrowmq-proxy", lambda client, command: None)
         self._nobody.peer = ("127.0.0.1", 0)
+        self._rights = Rights(broker.guard.access)
 
     async def start(self, on_check: TransactionCheck) -> None:
         services = self._broker.services
@@ -127,6 +126,8 @@ class LocalBack:
         call: GrpcCall | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Reply:
+        # The broker checks it, too; here a no has a code of its own, which a broker's NO_PERMISSION has not.
+        self._rights.check(user, code, header, body)
         if broker != self._broker.config.broker_name:
             return await self._cluster.ask(broker, code, header, body, timeout_s=timeout_s)
         if call is None:
@@ -153,7 +154,9 @@ class LocalBack:
         call = DirectCall(
             self._broker.handlers, asker, body, code=int(code), language=asker.language, version=asker.version
         )
-        call.user = user if isinstance(user, User) else _OWN
+        call.user = _OWN
+        if isinstance(user, Known) and user.user is not None and self._rights.applies(user):
+            call.user = user.user
         try:
             answer = await call.ask(handler, request)
         except RemotingError as gone:
@@ -172,29 +175,11 @@ class LocalBack:
             return None
         return FastSends(self._broker, config)
 
-    def authenticate(self, caller: Caller) -> object:
-        guard = self._broker.guard
-        if not guard.is_on:
-            return None
-        try:
-            return guard.access.authenticate_grpc(caller.authorization, caller.date_time)
-        except Denied as no:
-            raise Fault(v2.UNAUTHORIZED, no.text) from None
+    async def authenticate(self, caller: Caller) -> object:
+        return self._rights.known(caller)
 
     def require(self, caller: Caller, *, topics: dict[str, str], group: str = "") -> None:
-        guard = self._broker.guard
-        if not guard.is_on or not guard.settings.is_authorizing:
-            return
-        user = caller.user if isinstance(caller.user, User) else None
-        needs = [Need(topic_resource(topic), _actions(wanted)) for topic, wanted in topics.items()]
-        if group:
-            needs.append(Need(group_resource(group), (Action.SUB,)))
-        source = guard.source_of(cast("Channel", caller.call.connection))
-        try:
-            for need in needs:
-                guard.access.require(user, need, source)
-        except Denied as no:
-            raise Fault(v2.UNAUTHORIZED, no.text) from None
+        self._rights.require(caller.user, topics=topics, group=group)
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
@@ -248,10 +233,6 @@ def _reply(answer: Answer) -> Reply:
     header, ext = (None, answer.header) if isinstance(answer.header, dict) else (answer.header, None)
     release(answer)
     return Reply(answer.code, answer.remark, body, ext=ext, header=header)
-
-
-def _actions(wanted: str) -> tuple[Action, ...]:
-    return {"pub": (Action.PUB,), "sub": (Action.SUB,)}.get(wanted, (Action.PUB, Action.SUB))
 
 
 def _heartbeat_of(client: Client) -> HeartbeatData:

@@ -111,7 +111,7 @@ class MessagingService:
     def _unary(self, name: str, handler: Handler, answer: type[Any]) -> Callable[[Call, Any], Awaitable[Message]]:
         async def serve(call: Call, request: Any) -> Message:
             try:
-                caller = self._caller(call)
+                caller = await self._caller(call)
                 response: Message = await handler(caller, request)
             except Fault as fault:
                 response = answer(status=fault.status)
@@ -126,7 +126,7 @@ class MessagingService:
 
     async def _receive(self, call: Call, request: calls.ReceiveMessageRequest) -> None:
         try:
-            await self.receiving.receive_message(self._caller(call), request)
+            await self.receiving.receive_message(await self._caller(call), request)
         except Fault as fault:
             self.receiving.finish(call, fault.status)
         except Exception as error:
@@ -145,8 +145,8 @@ class MessagingService:
     def _telemetry(self, call: Call) -> Any:
         return self.telemetry.open(Caller(call))
 
-    def _caller(self, call: Call) -> Caller:
+    async def _caller(self, call: Call) -> Caller:
         caller = Caller(call)
         caller.check()
-        caller.user = self.back.authenticate(caller)
+        caller.user = await self.back.authenticate(caller)
         return caller

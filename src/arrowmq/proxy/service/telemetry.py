@@ -62,7 +62,7 @@ class Telemetry:
     async def settings(self, caller: Caller, given: v2.Settings) -> calls.TelemetryCommand:
         """Know the client by its settings; what it is told back."""
         self._check(given)
-        caller.user = self._back.authenticate(caller)
+        caller.user = await self._back.authenticate(caller)
         subscribed = {entry.topic.name: "sub" for entry in given.subscription.subscriptions}
         published = {topic.name: "pub" for topic in given.publishing.topics}
         self._back.require(caller, topics={**subscribed, **published}, group=given.subscription.group.name)

@@ -49,7 +49,10 @@ func (c command) duration(name string, otherwise int) time.Duration {
 }
 
 func config(group string) *rmq.Config {
-	return &rmq.Config{Endpoint: endpoints, ConsumerGroup: group, Credentials: &credentials.SessionCredentials{}}
+	user := &credentials.SessionCredentials{
+		AccessKey: os.Getenv("HAND_ACCESS_KEY"), AccessSecret: os.Getenv("HAND_SECRET_KEY"),
+	}
+	return &rmq.Config{Endpoint: endpoints, ConsumerGroup: group, Credentials: user}
 }
 
 func producer(topic string) (rmq.Producer, error) {

@@ -18,6 +18,8 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.function.BooleanSupplier;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
@@ -154,11 +156,15 @@ public final class Hand {
     }
 
     static ClientConfiguration configuration() {
-        return ClientConfiguration.newBuilder()
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder()
             .setEndpoints(endpoints)
             .enableSsl(ssl)
-            .setRequestTimeout(Duration.ofSeconds(10))
-            .build();
+            .setRequestTimeout(Duration.ofSeconds(10));
+        String key = System.getenv("HAND_ACCESS_KEY");
+        if (key != null) {
+            builder.setCredentialProvider(new StaticSessionCredentialsProvider(key, System.getenv("HAND_SECRET_KEY")));
+        }
+        return builder.build();
     }
 
     static synchronized Producer producer(String topic) throws ClientException {

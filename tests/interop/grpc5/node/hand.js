@@ -7,7 +7,14 @@ const endpoints = process.argv[2];
 const producers = new Map(), consumers = new Map(), consumed = new Map(), messages = new Map(), checked = [];
 for (const name of ['log', 'info', 'warn', 'debug']) console[name] = (...words) => console.error(...words);
 const silent = { info() {}, warn() {}, error: console.error, debug() {} };
-const options = { endpoints, namespace: '', logger: silent, requestTimeout: 10000 };
+const options = {
+  endpoints, namespace: '', logger: silent, requestTimeout: 10000, sslEnabled: process.argv[3] === 'tls',
+};
+if (process.env.HAND_ACCESS_KEY) {
+  options.sessionCredentials = {
+    accessKey: process.env.HAND_ACCESS_KEY, accessSecret: process.env.HAND_SECRET_KEY, securityToken: '',
+  };
+}
 
 function expression(c) {
   if (c.sql) return new FilterExpression(c.sql, proto.FilterType.SQL);

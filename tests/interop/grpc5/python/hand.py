@@ -2,6 +2,7 @@
 of its own, in which nothing but that client is installed."""
 
 import json
+import os
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ def text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
+TLS = sys.argv[2:] == ["tls"]
 CHECKED = []
 
 
@@ -81,14 +83,15 @@ class Hand:
         self.lock = threading.Lock()
 
     def config(self):
-        return ClientConfiguration(self.endpoints, Credentials(), request_timeout=10)
+        user = Credentials(os.environ.get("HAND_ACCESS_KEY"), os.environ.get("HAND_SECRET_KEY"))
+        return ClientConfiguration(self.endpoints, user, request_timeout=10)
 
     def producer(self, topic, checked=False):
         with self.lock:
             key = (topic, checked)
             if key not in self.producers:
                 checker = Checker() if checked else None
-                producer = Producer(self.config(), (topic,), checker=checker, tls_enable=False)
+                producer = Producer(self.config(), (topic,), checker=checker, tls_enable=TLS)
                 producer.startup()
                 self.producers[key] = producer
             return self.producers[key]
@@ -147,6 +150,7 @@ class Hand:
             values["group"],
             {values["topic"]: self.expression(values)},
             values.get("await_ms", 5000) // 1000,
+            tls_enable=TLS,
         )
         consumer.startup()
         self.consumers[values["name"]] = consumer
@@ -170,7 +174,9 @@ class Hand:
 
     def push(self, values):
         listener = Listener(dict(values.get("failures") or {}), values.get("work_ms", 0))
-        consumer = PushConsumer(self.config(), values["group"], listener, {values["topic"]: self.expression(values)})
+        consumer = PushConsumer(
+            self.config(), values["group"], listener, {values["topic"]: self.expression(values)}, tls_enable=TLS
+        )
         consumer.startup()
         self.consumers[values["name"]], self.listeners[values["name"]] = consumer, listener
 
