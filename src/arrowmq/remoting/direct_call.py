@@ -55,21 +55,40 @@ class DirectCall(Call):
     async def ask(self, handler: Callable[[Request, Call], Outcome], request: Request) -> Answer:
         """The handler's answer, also if it takes its time. Who asked has to `release` an answer whose body is in
         pieces: they are views of the store's files. Raises ConnectionLost if the client is gone before."""
-        self.command.code = self.command.code or codes_of(handler)[0]
+        outcome = self.ask_now(handler, request)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    def ask_now(self, handler: Callable[[Request, Call], Outcome], request: Request) -> Answer | Awaitable[Answer]:
+        """The answer itself where the handler has it at once; else what `ask` would have waited for."""
         try:
-            if self._table.hooks:
-                if isinstance(request, Header):
-                    self.command.ext.update(encode_header(request))
-                self._table.check(self)
-            outcome = handler(request, self)
-            if isinstance(outcome, Awaitable):
-                outcome = await outcome
+            outcome = self._begin(handler, request)
+        except Exception as error:
+            outcome = answer_to_error(error, self)
+        if isinstance(outcome, Awaitable):
+            return self._when_there(outcome)
+        if outcome is LATER:
+            return self._answer
+        self.reply(cast(Reply, outcome))
+        return self._answer.result()
+
+    async def _when_there(self, waiting: Awaitable[Outcome]) -> Answer:
+        try:
+            outcome = await waiting
         except Exception as error:
             outcome = answer_to_error(error, self)
         if outcome is LATER:
             return await self._answer
         self.reply(cast(Reply, outcome))
         return self._answer.result()
+
+    def _begin(self, handler: Callable[[Request, Call], Outcome], request: Request) -> Outcome | Awaitable[Outcome]:
+        command = self.command
+        command.code = command.code or codes_of(handler)[0]
+        if self._table.hooks_of(command.code):
+            if isinstance(request, Header):
+                command.ext.update(encode_header(request))
+            self._table.check(self)
+        return handler(request, self)
 
     def _deliver(self, reply: Reply) -> None:
         if self._answer.done():  # who asked has given up

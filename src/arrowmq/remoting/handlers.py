@@ -322,13 +322,16 @@ class HandlerTable:
 
     def check(self, call: Call) -> None:
         """Let the hooks see a call; raises what they raise."""
-        code = call.command.code
+        for hook in self.hooks_of(call.command.code):
+            hook(call)
+
+    def hooks_of(self, code: int) -> tuple[Hook, ...]:
+        """Those that may touch requests of this code."""
         hooks = self._hooks_by_code.get(code)
         if hooks is None:
             hooks = tuple(hook for hook, touches in self.hooks.declared if touches.may_touch_code(code))
             self._hooks_by_code[code] = hooks
-        for hook in hooks:
-            hook(call)
+        return hooks
 
     def _forget_hooks(self) -> None:
         self._hooks_by_code.clear()

@@ -85,6 +85,12 @@ class Back(Protocol):
         """Ask the master of this name, as this user of ours; without one it is the proxy's own request. Of a question
         that may wait, the `call` that it is asked for says when nobody waits for the answer any more."""
 
+    def may_ask_now(self, broker: str) -> bool:
+        """Whether this broker may be able to answer in this moment, and nobody has to be told apart for it."""
+
+    def ask_now(self, code: int, header: Header, client: Client | None) -> Reply | Awaitable[Reply]:
+        """Ask the broker that may be: its answer, or what to wait for."""
+
     def notify(self, broker: str, code: int, header: Header) -> Awaitable[None]:
         """Without an answer."""
 

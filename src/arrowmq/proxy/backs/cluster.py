@@ -230,6 +230,12 @@ class ClusterBack:
         except Refused as refused:
             return Command(refused.code, remark=refused.remark)
 
+    def may_ask_now(self, broker: str) -> bool:
+        return False
+
+    def ask_now(self, code: int, header: Header, client: Client | None) -> Reply:
+        raise NotImplementedError("a broker elsewhere answers later")
+
     async def notify(self, broker: str, code: int, header: Header) -> None:
         address = await self._address(broker)
         request = Command.request(code, header, oneway=True)

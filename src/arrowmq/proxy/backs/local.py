@@ -8,7 +8,7 @@ too: what concerns those goes to them over the network, by a `ClusterBack`, wher
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +141,27 @@ class LocalBack:
                 raise
             raise Fault(v2.MESSAGE_NOT_FOUND, "the client has left") from None
 
+    def may_ask_now(self, broker: str) -> bool:
+        return broker == self._broker.config.broker_name and not self._rights.is_on
+
+    def ask_now(self, code: int, header: Header, client: Client | None) -> Reply | Awaitable[Reply]:
+        answer = self._direct_call(code, client).ask_now(self._handlers[int(code)], header)
+        return _reply(answer) if isinstance(answer, Answer) else self._later(answer)
+
+    async def _later(self, answer: Awaitable[Answer]) -> Reply:
+        try:
+            return _reply(await answer)
+        except RemotingError as gone:
+            raise Fault(v2.INTERNAL_SERVER_ERROR, str(gone)) from gone
+
+    def _direct_call(self, code: int, client: Client | _Waiting | None, body: bytes = b"") -> DirectCall:
+        asker = client if client is not None and not client.closed else self._nobody
+        call = DirectCall(
+            self._broker.handlers, asker, body, code=int(code), language=asker.language, version=asker.version
+        )
+        call.user = _OWN
+        return call
+
     async def _ask(
         self,
         code: int,
@@ -149,16 +170,11 @@ class LocalBack:
         client: Client | _Waiting | None = None,
         user: object = None,
     ) -> Reply:
-        handler = self._handlers[int(code)]
-        asker = client if client is not None and not client.closed else self._nobody
-        call = DirectCall(
-            self._broker.handlers, asker, body, code=int(code), language=asker.language, version=asker.version
-        )
-        call.user = _OWN
+        call = self._direct_call(code, client, body)
         if isinstance(user, Known) and user.user is not None and self._rights.applies(user):
             call.user = user.user
         try:
-            answer = await call.ask(handler, request)
+            answer = await call.ask(self._handlers[int(code)], request)
         except RemotingError as gone:
             raise Fault(v2.INTERNAL_SERVER_ERROR, str(gone)) from gone
         return _reply(answer)

@@ -111,10 +111,10 @@ class Http2Connection(asyncio.Protocol):
     # --- in ----------------------------------------------------------------------------------------------------------
 
     def _greet(self, data: bytes) -> None:
-        if self._handshake is not None:
-            return  # bytes that came between the hello and TLS taking over are handed on by the loop itself
         assert self._greeting is not None
         self._greeting += data
+        if self._handshake is not None:
+            return  # decrypted already, and before the handshake was reported: it is the beginning of HTTP/2
         view = memoryview(bytes(self._greeting))
         try:
             if not self.has_proxy_header and may_be_proxy(view):
@@ -152,6 +152,8 @@ class Http2Connection(asyncio.Protocol):
             log.warning("TLS hello refused peer=%s: %s", self.peer_text, self._server.why_no_tls)
             self.abort()
             return
+        self._transport.pause_reading()  # what comes next is TLS's own
+        self._greeting = bytearray()
         self._handshake = asyncio.ensure_future(accept_tls(self, self._transport, context, hello))
         self._handshake.add_done_callback(self._encrypted)
 
@@ -164,9 +166,9 @@ class Http2Connection(asyncio.Protocol):
             self.abort()
             return
         self._transport = transport
-        self._greeting = None
+        early, self._greeting = bytes(self._greeting or b""), None
         self.is_encrypted = True
-        self._flush()
+        self._received(early)
 
     def _received(self, data: bytes | memoryview) -> None:
         core = self.core

@@ -12,7 +12,7 @@ from arrowmq.proxy.backs.back import Back
 from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import Fault, status_of
 from arrowmq.proxy.grpc.call import Call
-from arrowmq.proxy.grpc.methods import Method
+from arrowmq.proxy.grpc.methods import Method, Unary
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service.caller import Caller
@@ -95,20 +95,35 @@ class MessagingService:
             ),
             ("RecallMessage", calls.RecallMessageRequest, calls.RecallMessageResponse, self.sending.recall_message),
         ]
-        methods = [
-            Method(
-                f"/{SERVICE}/{name}",
-                request,
-                unary=self._unary(name, handler, answer),
-                raw=self._fast_send if name == "SendMessage" and self.sending.fast is not None else None,
-            )
-            for name, request, answer, handler in unary
-        ]
+        methods = []
+        for name, request, answer, handler in unary:
+            serve = self._unary(name, handler, answer)
+            if name == "AckMessage":
+                serve = self._ack(serve)
+            raw = self._fast_send if name == "SendMessage" and self.sending.fast is not None else None
+            methods.append(Method(f"/{SERVICE}/{name}", request, unary=serve, raw=raw))
         methods.append(Method(f"/{SERVICE}/ReceiveMessage", calls.ReceiveMessageRequest, streaming=self._receive))
         methods.append(Method(f"/{SERVICE}/Telemetry", calls.TelemetryCommand, duplex=self._telemetry))
         return methods
 
-    def _unary(self, name: str, handler: Handler, answer: type[Any]) -> Callable[[Call, Any], Awaitable[Message]]:
+    def _ack(self, general: Unary) -> Unary:
+        """Most acknowledgements are answered at once, without a task of their own."""
+
+        def serve(call: Call, request: calls.AckMessageRequest) -> Message | Awaitable[Message]:
+            client_id = call.metadata.get(b"x-mq-client-id", b"").strip()
+            client = self.clients.get(client_id.decode("utf-8", "replace"))
+            answer = self.settling.ack_now(client, request) if client_id else None
+            if answer is None:
+                return general(call, request)
+            self._count("AckMessage", answer.status.code if isinstance(answer, calls.AckMessageResponse) else v2.OK)
+            return answer
+
+        return serve
+
+    def _count(self, name: str, code: int) -> None:
+        self.answered[name, code] = self.answered.get((name, code), 0) + 1
+
+    def _unary(self, name: str, handler: Handler, answer: type[Any]) -> Unary:
         async def serve(call: Call, request: Any) -> Message:
             try:
                 caller = await self._caller(call)
@@ -118,8 +133,7 @@ class MessagingService:
             except Exception as error:
                 _failures.report(name, call.connection.peer_text, error)
                 response = answer(status=status_of(v2.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"))
-            key = (name, response.status.code)  # type: ignore[attr-defined]
-            self.answered[key] = self.answered.get(key, 0) + 1
+            self._count(name, response.status.code)  # type: ignore[attr-defined]
             return response
 
         return serve
@@ -138,8 +152,7 @@ class MessagingService:
         assert self.sending.fast is not None
         answer = self.sending.fast.serve(call, request)
         if answer is not None:
-            key = ("SendMessage", int(v2.OK))
-            self.answered[key] = self.answered.get(key, 0) + 1
+            self._count("SendMessage", int(v2.OK))
         return answer
 
     def _telemetry(self, call: Call) -> Any:

@@ -6,9 +6,10 @@ The steps themselves (`ack`, `change`, `to_dead_letters`) are also used for mess
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 from arrowmq.clock import Clock
-from arrowmq.proxy.backs.back import Back
+from arrowmq.proxy.backs.back import Back, Reply
 from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import OK, BrokerFault, Fault, status_of
 from arrowmq.proxy.messages import definition_pb2 as v2
@@ -47,6 +48,36 @@ class Settling:
             raise Fault(v2.INTERNAL_SERVER_ERROR, "ack message result is empty")
         answer.status.CopyFrom(status_of(codes.pop() if len(codes) == 1 else v2.MULTIPLE_RESULTS))
         return answer
+
+    def ack_now(
+        self, client: Client | None, request: calls.AckMessageRequest
+    ) -> calls.AckMessageResponse | Awaitable[calls.AckMessageResponse] | None:
+        """One acknowledgement, as clients send them, where the broker can answer in this moment. None: nothing was
+        done, and `ack_message` must serve it."""
+        if len(request.entries) != 1:
+            return None
+        entry = request.entries[0]
+        topic, group = request.topic.name, request.group.name
+        try:
+            validation.check_topic(topic)
+            validation.check_group(group)
+            receipt = parse_handle(entry.receipt_handle)
+        except Fault:
+            return None
+        if not self._back.may_ask_now(receipt.broker_name):
+            return None
+        handle = self.renewal.taken(client, group, entry.message_id, entry.receipt_handle)
+        if handle is not entry.receipt_handle:
+            receipt = parse_handle(handle)
+        try:
+            check_not_expired(receipt, self._clock.now_ms())
+        except Fault as fault:
+            return _acked(entry, fault.status)
+        reply = self._back.ask_now(RequestCode.ACK_MESSAGE, _ack_header(receipt, topic, group), client)
+        return _acked(entry, _ack_status(reply)) if isinstance(reply, Reply) else self._acked_later(entry, reply)
+
+    async def _acked_later(self, entry: calls.AckMessageEntry, waiting: Awaitable[Reply]) -> calls.AckMessageResponse:
+        return _acked(entry, _ack_status(await waiting))
 
     async def _ack_entry(
         self, caller: Caller, client: Client | None, topic: str, group: str, entry: calls.AckMessageEntry
@@ -96,19 +127,9 @@ class Settling:
         self, receipt: Receipt, topic: str, group: str, client: Client | None = None, user: object = None
     ) -> None:
         check_not_expired(receipt, self._clock.now_ms())
-        header = AckMessage(
-            consumer_group=group,
-            topic=real_topic(receipt, topic, group),
-            queue_id=receipt.queue_id,
-            extra_info=receipt.encode(),
-            offset=receipt.queue_offset,
-            bname=receipt.broker_name,
-        )
+        header = _ack_header(receipt, topic, group)
         reply = await self._back.ask(receipt.broker_name, RequestCode.ACK_MESSAGE, header, client=client, user=user)
-        if not reply.is_ok:
-            if reply.code == ResponseCode.SYSTEM_BUSY:
-                raise BrokerFault(reply.code, reply.remark)
-            raise Fault(v2.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
+        _check_acked(reply)
 
     async def change(
         self,
@@ -171,3 +192,37 @@ class Settling:
         if not reply.is_ok:
             raise BrokerFault(reply.code, reply.remark)
         await self.ack(receipt, topic, group, client, user)
+
+
+def _ack_header(receipt: Receipt, topic: str, group: str) -> AckMessage:
+    return AckMessage(
+        consumer_group=group,
+        topic=real_topic(receipt, topic, group),
+        queue_id=receipt.queue_id,
+        extra_info=receipt.encode(),
+        offset=receipt.queue_offset,
+        bname=receipt.broker_name,
+    )
+
+
+def _check_acked(reply: Reply) -> None:
+    if reply.is_ok:
+        return
+    if reply.code == ResponseCode.SYSTEM_BUSY:
+        raise BrokerFault(reply.code, reply.remark)
+    raise Fault(v2.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
+
+
+def _ack_status(reply: Reply) -> v2.Status:
+    try:
+        _check_acked(reply)
+    except Fault as fault:
+        return fault.status
+    return OK
+
+
+def _acked(entry: calls.AckMessageEntry, status: v2.Status) -> calls.AckMessageResponse:
+    """The answer to one acknowledgement."""
+    answer = calls.AckMessageResponse(status=OK if status is OK else status_of(status.code))
+    answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+    return answer
