@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +39,8 @@ from arrowmq.remoting.tls import ClientTls, ServerTls, client_tls, server_tls
 from arrowmq.remoting.tls_reload import TlsReload
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from arrowmq.auth.guard import Guard
     from arrowmq.broker import Broker, BrokerConfig
     from arrowmq.broker.broker import Extension
@@ -250,6 +253,8 @@ def local_proxy_part(config: ProxyConfig, clock: Clock, *, is_optional: bool) ->
         config.namesrv_addr = config.namesrv_addr or node.broker.config.namesrv_addr
         back = LocalBack(node.broker, ClusterBack(config, clock))
         node.proxy = Proxy(config, back, clock, is_optional=is_optional)
+        if node.metrics is not None:
+            node.metrics.more.append(partial(_proxy_families, node.proxy))
         return node.proxy
 
     return part
@@ -264,6 +269,12 @@ def _replication_of(config: BrokerConfig) -> Callable[[Broker], Extension]:
     from arrowmq.replica.replication import Replication
 
     return Replication
+
+
+def _proxy_families(proxy: Proxy) -> Collector:
+    from arrowmq.metrics.proxy import ProxyFamilies
+
+    return ProxyFamilies(proxy)
 
 
 def replica_part(namesrv: str, broker_name: str, directory: Path, settings: Mapping[str, str]) -> Part:

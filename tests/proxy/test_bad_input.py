@@ -148,7 +148,9 @@ async def test_any_request_gets_an_answer(client: Stub, caplog: pytest.LogCaptur
                 torn[chance.randrange(len(torn))] = chance.randrange(256)
                 data = bytes(torn[: chance.randrange(len(torn)) + 1])
             answer = await raw(client, method.name, data, stream=is_stream)
-            allowed = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNIMPLEMENTED)
+            allowed = [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNIMPLEMENTED]
+            if method.name == "ReceiveMessage":
+                allowed.append(grpc.StatusCode.DEADLINE_EXCEEDED)  # a good request may poll for as long as it has
             assert not isinstance(answer, grpc.StatusCode) or answer in allowed, (method.name, data, answer)
     for _ in range(ROUNDS):
         settings = filled(chance, v2.Settings())

@@ -10,6 +10,7 @@ import base64
 import errno
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from arrowmq.auth.errors import Denied
@@ -41,6 +42,8 @@ class Page(ABC):
         self.loop_watch = LoopWatch(clock)
         self.port = 0
         self._place = host, port
+        #: Make the families of other components in this process
+        self.more: list[Callable[[], Collector]] = []
         self._server: asyncio.Server | None = None
 
     @abstractmethod
@@ -79,6 +82,8 @@ class Page(ABC):
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self.families())
+        for make in self.more:
+            registry.register(make())
         return generate_latest(registry)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

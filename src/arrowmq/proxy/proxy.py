@@ -10,7 +10,7 @@ from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.grpc.server import GrpcServer
 from arrowmq.proxy.http2.server import Bounds
 from arrowmq.proxy.http2.tls import ProxyTls
-from arrowmq.proxy.service.messaging import MessagingService
+from arrowmq.proxy.service.messaging import SERVICE, UNSERVED, MessagingService
 from arrowmq.remoting.address import advertised_host, format_address
 from arrowmq.remoting.server import ListenFailed
 
@@ -34,6 +34,7 @@ class Proxy:
         bounds = Bounds(idle_s=config.grpc_client_idle_time_mills / 1000)
         self.server = GrpcServer(clock, tls=tls, bounds=bounds, max_message_bytes=config.grpc_max_inbound_message_size)
         self.server.add(*self.service.methods())
+        self.server.methods.unserved |= {f"/{SERVICE}/{name}".encode() for name in UNSERVED}
 
     @property
     def port(self) -> int:

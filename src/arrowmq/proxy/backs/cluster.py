@@ -153,7 +153,8 @@ class ClusterBack:
                 raise Fault(v2.INTERNAL_SERVER_ERROR, str(error)) from error
             address = self._masters.get(broker)
         if address is None:
-            raise Fault(v2.BAD_REQUEST, f"cannot find broker {broker}")
+            # Names come from handles, and from routes, whose brokers are known.
+            raise Fault(v2.INVALID_RECEIPT_HANDLE, f"cannot find broker {broker}")
         return address
 
     async def topic_config(self, topic: str) -> TopicConfig | None:

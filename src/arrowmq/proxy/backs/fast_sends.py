@@ -104,9 +104,10 @@ class FastSends:
 
 
 def _sent(message_id: bytes, offset: int) -> bytes:
-    """SendMessageResponse{status, entries: [{status, message_id, offset}]}."""
+    """SendMessageResponse{status, entries: [{status, message_id, transaction_id, offset}]}."""
     status = b"\x0a" + bytes([len(_OK_STATUS)]) + _OK_STATUS
-    entry = status + b"\x12" + _varint(len(message_id)) + message_id
+    named = _varint(len(message_id)) + message_id
+    entry = status + b"\x12" + named + b"\x1a" + named
     if offset:
         entry += b"\x20" + _varint(offset)
     return status + b"\x12" + _varint(len(entry)) + entry

@@ -48,6 +48,8 @@ class MethodTable:
     def __init__(self) -> None:
         self._methods: dict[bytes, Method] = {}
         self.services: list[str] = []
+        #: Paths of methods that a service declares and nobody serves here
+        self.unserved: set[bytes] = set()
 
     def add(self, *methods: Method) -> None:
         for method in methods:

@@ -100,7 +100,9 @@ class GrpcStreams:
         method = self._methods.get(path)
         if method is None:
             # The words of gRPC's Java server, which people search for.
-            said = f"Method not found: {path.decode('utf-8', 'replace').removeprefix('/')}"
+            name = path.decode("utf-8", "replace").removeprefix("/")
+            is_declared = path in self._methods.unserved
+            said = f"Method {name} is unimplemented" if is_declared else f"Method not found: {name}"
             answer = [(b":status", b"200"), (b"content-type", b"application/grpc")]
             core.send_headers(stream, answer + trailers_of(GrpcCode.UNIMPLEMENTED, said), end=True)
             return

@@ -18,9 +18,7 @@ def parse_handle(text: str) -> Receipt:
     try:
         return parse_receipt(text)
     except HeaderError:
-        raise Fault(
-            v2.INTERNAL_SERVER_ERROR, "Parse receipt handle failed, dataList size " + str(text.count(" ") + 1)
-        ) from None
+        raise Fault(v2.INTERNAL_SERVER_ERROR, "Parse failed, dataList size " + str(text.count(" ") + 1)) from None
 
 
 def check_not_expired(receipt: Receipt, now_ms: int) -> None:

@@ -25,6 +25,8 @@ from arrowmq.proxy.service.transactions import Transactions
 from arrowmq.remoting.failures import FailureLog
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
+#: No official client calls them, and Apache's proxy does not serve them either
+UNSERVED = ("PullMessage", "UpdateOffset", "GetOffset", "QueryOffset")
 _failures = FailureLog()
 
 Handler = Callable[[Caller, Any], Awaitable[Any]]
@@ -92,6 +94,12 @@ class MessagingService:
                 calls.ChangeInvisibleDurationRequest,
                 calls.ChangeInvisibleDurationResponse,
                 self.settling.change_invisible_duration,
+            ),
+            (
+                "SyncLiteSubscription",
+                calls.SyncLiteSubscriptionRequest,
+                calls.SyncLiteSubscriptionResponse,
+                self.routing.sync_lite_subscription,
             ),
             ("RecallMessage", calls.RecallMessageRequest, calls.RecallMessageResponse, self.sending.recall_message),
         ]

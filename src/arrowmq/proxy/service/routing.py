@@ -105,6 +105,16 @@ class Routing:
             raise Fault(v2.FORBIDDEN, "no readable queue")
         return answer
 
+    async def sync_lite_subscription(
+        self, caller: Caller, request: calls.SyncLiteSubscriptionRequest
+    ) -> calls.SyncLiteSubscriptionResponse:
+        """There are no lite topics here, so no group is bound to one: Apache's proxy says this to such a group."""
+        topic, group = request.topic.name, request.group.name
+        validation.check_topic(topic)
+        validation.check_group(group)
+        self._back.require(caller, topics={topic: "sub"}, group=group)
+        raise Fault(v2.ILLEGAL_TOPIC, f"lite group {group} is expected to bind topic null, but actual is {topic}")
+
     def _endpoints(self, caller: Caller, asked: v2.Endpoints) -> v2.Endpoints:
         endpoints = v2.Endpoints()
         if self._config.grpc_advertised_address:

@@ -130,6 +130,8 @@ class Sending:
         if message.system_properties.message_type == v2.TRANSACTION:
             position = parse_offset_message_id(result.msg_id).physical_offset
             entry.transaction_id = transaction_id(message_id, result.queue_offset, position, broker)
+        else:
+            entry.transaction_id = message_id  # as Apache's proxy has it, for what is no transaction
         return entry
 
     async def recall_message(self, caller: Caller, request: calls.RecallMessageRequest) -> calls.RecallMessageResponse:

@@ -10,6 +10,7 @@ from arrowmq.remoting.address import parse_address
 from arrowmq.wire.bodies.groups import GroupRetryPolicy, SubscriptionGroupConfig
 
 #: How long after each attempt the next one comes, where a group has no policy of its own
+LITE_QUOTA, MAX_LITE_TOPIC = 2000, 64
 DEFAULT_BACKOFF_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 #: Python's client reads whole seconds, and a strategy must be there for Java's
 DEFAULT_GROUP = SubscriptionGroupConfig()
@@ -42,6 +43,8 @@ def _for_consumer(config: ProxyConfig, settings: v2.Settings, group: Subscriptio
     subscription.receive_batch_size = config.grpc_client_consumer_long_polling_batch_size
     _set_ms(subscription.long_polling_timeout, config.grpc_client_consumer_max_long_polling_timeout_millis)
     subscription.fifo = group.consume_message_orderly
+    # Of lite topics, which are not here; Apache's proxy tells every consumer.
+    subscription.lite_subscription_quota, subscription.max_lite_topic_size = LITE_QUOTA, MAX_LITE_TOPIC
     policy = settings.backoff_policy
     policy.max_attempts = group.retry_max_times + 1
     retry = group.group_retry_policy or GroupRetryPolicy()

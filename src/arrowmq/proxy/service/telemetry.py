@@ -95,9 +95,15 @@ class Telemetry:
                 if entry.expression.type == v2.SQL:
                     check_sql(entry.expression.expression)
                 else:
-                    tags_of(entry.expression.expression)
+                    self._check_tags(entry.expression.expression)
         else:
             raise Fault(v2.BAD_REQUEST, "there is no publishing or subscription data in settings")
+
+    def _check_tags(self, expression: str) -> None:
+        try:
+            tags_of(expression)
+        except Fault as fault:
+            raise Fault(fault.code, "expression format is not correct") from None
 
     async def _register(self, client: Client) -> None:
         for topic in client.topics:
