@@ -75,6 +75,9 @@ failover-soak: setup  ## a hundred seeded fail-overs under load, audited (OPTION
 pop-soak: setup  ## pop against its model: 400,000 random steps from seeds of this day (20 minutes)
 	POP_SOAK_SEEDS=100 POP_SOAK_STEPS=2000 POP_SOAK_FIRST_SEED=$$(date +%Y%m%d)00 $(PYTEST) tests/broker/pop/test_pop_model.py -n 2
 
+interop-grpc: setup  ## RocketMQ's own gRPC clients through every kind of proxy, and the conversation with Apache's (10 minutes)
+	ARROWMQ_ALL_PLACES=1 $(PYTEST) -m interop tests/interop -k grpc
+
 client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
 	$(BIN)/python tests/interop/client_suite.py
 

@@ -1,13 +1,14 @@
 """RocketMQ's own clients of the 5.x line (Java, Python, Go, Node) through proxies, ours and Apache's.
 
-The same scenes in four places: our proxy in the broker's process, our proxy before ArrowMQ, our proxy before Apache's
-broker, and Apache's proxy before ArrowMQ. A scene is played by all clients at once, each with topics and groups of its
-own.
+The same scenes in several places: our proxy in the broker's process, our proxy before Apache's broker, Apache's proxy
+before ArrowMQ, and, with ARROWMQ_ALL_PLACES=1 (`make interop-grpc`), our proxy before ArrowMQ, both sides of which the
+others play as well. A scene is played by all clients at once, each with topics and groups of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -26,7 +27,9 @@ from waiting import block_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
-PLACES = ("local", "cluster", "cluster-apache", "apache-proxy")
+PLACES = ("local", "cluster-apache", "apache-proxy")
+if os.environ.get("ARROWMQ_ALL_PLACES"):
+    PLACES = (*PLACES, "cluster")
 CONFIG: dict[str, Value] = {
     "transactionTimeOut": 3000,
     "transactionCheckInterval": 3000,
