@@ -324,3 +324,15 @@ async def test_a_client_that_hangs_up_gets_no_messages(clients: Clients) -> None
     await there.send(message("normal", b"for the living"))
     found = await there.receive_all("group", "normal", 1)
     assert [1] == [each.system_properties.delivery_attempt for each in found]
+
+
+async def test_a_client_that_left_while_its_settings_were_on_their_way_is_no_member(node: Node, client: Stub) -> None:
+    """The proxy itself became a member of its group."""
+    assert node.proxy is not None
+    assert node.broker is not None
+    await client.consumes("group", "normal")
+    known = node.proxy.service.clients.get(client.client_id)
+    assert known is not None
+    node.proxy.service.clients.remove(known)
+    await node.proxy.service.back.registered(known)
+    assert {} == node.broker.clients.consumers

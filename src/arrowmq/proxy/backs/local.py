@@ -201,6 +201,8 @@ class LocalBack:
 
     async def registered(self, client: Client) -> None:
         """A heartbeat in the client's name, as a client of the older protocol sends it."""
+        if client.closed:
+            return  # it has left while its settings were on their way, and must not be a member any more
         await self._ask(RequestCode.HEART_BEAT, _heartbeat_of(client), client=client)
         others = set()
         for topic in client.transaction_topics:
