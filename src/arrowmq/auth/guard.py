@@ -137,8 +137,8 @@ class Guard:
     def source_of(self, client: Channel) -> str:
         """The address that rules about sources see: the socket's, or what a proxy tells, if that one is believed."""
         found = source_of(client, self.settings)
-        is_told = client.attributes.get(ADDRESS) is not None
-        if is_told and not is_believed(client, self.settings):
+        has_header = client.attributes.get(ADDRESS) is not None
+        if has_header and not is_believed(client, self.settings):
             address = client.peer[0]
             if self.is_on and address not in self._unbelieved and len(self._unbelieved) < MOST_UNBELIEVED:
                 self._unbelieved.add(address)
