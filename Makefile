@@ -114,6 +114,9 @@ bench-growth: setup  ## how the cost of a message grows with topics, connections
 bench-pauses: setup  ## how long the broker's loop is held up by flushes, new files and reads from the disk
 	$(BIN)/python -m benchmarks.pauses
 
+bench-pop: setup  ## pops and acks beside the Apache broker: rate, CPU, latency, a million messages in flight
+	$(BIN)/python -m benchmarks.pop --java
+
 bench-proxy: setup  ## gRPC clients: our proxy beside Apache's local one, by a raw generator
 	$(BIN)/python -m benchmarks.proxy
 

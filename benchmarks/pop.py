@@ -1,165 +1,120 @@
-"""What pop costs: rate and broker CPU a message, end-to-end latency, and memory of messages in flight.
+"""What pop costs: rate and broker CPU a message, end-to-end latency, and memory and pauses with many in flight.
 
-    python -m benchmarks.pop [--on arrowmq] [--messages N] [--in-flight N]
+    python -m benchmarks.pop [--on arrowmq] [--messages N] [--in-flight N] [--java]
 
-Each system in turn (ArrowMQ, then Apache's broker, warmed up): a backlog is popped 32 at a time and acknowledged in
-batches, then one at a time with single acks, by the same client in one process; then messages are sent at a steady rate
-to a consumer that long-polls; then many messages are popped and left, and the memory of the process is looked at. The
-client is Python and busy: the rate is what it can ask for, the CPU is the broker's alone.
+Each system in turn (ArrowMQ, Apache's broker), in one run. A raw generator in C (`popgen.c`) warms it up; a backlog
+is popped 32 at a time and acknowledged in batches, then one at a time with single acks; then messages are sent at a
+steady rate to consumers that long-poll; then many messages are popped and left, while another connection asks something
+every millisecond, and the memory of the process is looked at. With --java the Java client pops the backlog as well.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import base64
-import time
+import subprocess
 from pathlib import Path
-from typing import Any
 
-from arrowmq.remoting.client import RemotingClient
-from arrowmq.wire import fastjson
-from arrowmq.wire.codes import RequestCode, ResponseCode
-from arrowmq.wire.frames import Command
-from arrowmq.wire.headers.pop import parse_offset_info
-from arrowmq.wire.records import decode_records
+from oracle import java
+
+from benchmarks import native
 from benchmarks.silent_connections import cpu_s
 from benchmarks.systems import Apache, ArrowMQ, System
 
-BROKER = "broker-a"
-TOPIC, GROUP, BODY = "pop_bench", "pop_bench_group", b"x" * 1024
-WORKERS = 8
-RATE, LATENCY_S = 2_000, 5.0
+BROKER, TOPIC, GROUP = "broker-a", "pop_bench", "pop_bench_group"
+QUEUES, BODY_BYTES = 4, 1024
+WORKERS, CONSUMERS = 16, 4
+RATE, LATENCY_S = 2_000, 10
+HERE = Path(__file__).resolve().parent
 
 
 class Load:
     def __init__(self, system: System) -> None:
         self.system = system
-        self.client = RemotingClient()
-        self.taken = 0
+        self.asker = system.asker()
 
-    async def ask(self, code: int, header: dict[str, Any], body: bytes = b"", timeout_s: float = 60) -> Command:
-        texts = {name: str(value) for name, value in header.items()}
-        return await self.client.invoke(self.system.address, Command.request(code, texts, body), timeout_s)
+    def fill(self, count: int, topic: str = TOPIC, body: int = BODY_BYTES) -> None:
+        self._run("fill", body, WORKERS, count, topic)
 
-    async def send(self, count: int, body: bytes = BODY) -> None:
-        header = {
-            "producerGroup": "P", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "sysFlag": 0,
-            "bornTimestamp": 1, "flag": 0, "properties": "",
-        }  # fmt: skip
-        for first in range(0, count, 256):
-            places = range(first, min(count, first + 256))
-            asked = (self.ask(RequestCode.SEND_MESSAGE, {**header, "queueId": n % 4}, body) for n in places)
-            answers = await asyncio.gather(*asked)
-            assert all(answer.code == ResponseCode.SUCCESS for answer in answers), answers[0].remark
+    def _run(self, mode: str, number: int, workers: int, amount: int, topic: str = TOPIC) -> list[float]:
+        command = [str(native.program("popgen")), "127.0.0.1", str(self.system.port), topic, GROUP, mode]
+        command += [str(number), str(workers), str(amount)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if ended.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {ended.stderr}")
+        return [float(word) for word in ended.stdout.split()]
 
-    async def pop(self, count: int, *, poll_ms: int = 0, invisible_ms: int = 600_000) -> Command:
-        header = {
-            "consumerGroup": GROUP, "topic": TOPIC, "queueId": -1, "maxMsgNums": count, "invisibleTime": invisible_ms,
-            "pollTime": poll_ms, "bornTime": 0, "initMode": 0, "order": "false",
-        }  # fmt: skip
-        return await self.ask(RequestCode.POP_MESSAGE, header, timeout_s=poll_ms / 1000 + 30)
+    def say(self, text: str) -> None:
+        print(f"{self.system.name:8} {text}", flush=True)
 
-    async def ack(self, answer: Command, *, together: bool) -> int:
-        ext, done = answer.ext, 0
-        starts, offsets = parse_offset_info(ext["startOffsetInfo"]), parse_offset_info(ext["msgOffsetInfo"])
-        at, invisible, revive = ext["popTime"], ext["invisibleTime"], ext["reviveQid"]
-        acks = []
-        for (flag, queue), places in offsets.items():
-            start = starts[flag, queue][0]
-            done += len(places)
-            if together:
-                bits = sum(1 << (place - start) for place in places)
-                text = base64.b64encode(bits.to_bytes(bits.bit_length() + 7 >> 3, "little")).decode()
-                acks.append(
-                    {
-                        "b": text, "c": GROUP, "it": int(invisible), "pt": int(at), "q": int(queue), "r": flag,
-                        "rq": int(revive), "so": start, "t": TOPIC,
-                    }
-                )  # fmt: skip
-                continue
-            for place in places:
-                receipt = f"{start} {at} {invisible} {revive} {flag} {BROKER} {queue} {place}"
-                header = {
-                    "consumerGroup": GROUP, "topic": TOPIC, "queueId": queue, "offset": place, "extraInfo": receipt
-                }  # fmt: skip
-                await self.ask(RequestCode.ACK_MESSAGE, header)
-        if acks:
-            body = fastjson.dumps({"acks": acks, "brokerName": BROKER})
-            await self.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)
-        return done
+    def drain(self, count: int, at_once: int, *, is_warm_up: bool = False) -> None:
+        self.fill(count)
+        used_s = cpu_s(self.system.broker.pid)
+        taken, seconds, *_ = self._run("drain", at_once, WORKERS, count)
+        cpu_us = (cpu_s(self.system.broker.pid) - used_s) / max(1, taken) * 1e6
+        if not is_warm_up:
+            self.say(f"pop {at_once:2} + ack: {taken / seconds:9,.0f} msg/s, {cpu_us:7.1f} us broker CPU a message")
 
-    async def drain(self, count: int, at_once: int) -> tuple[float, float, int]:
-        """Messages a second, broker CPU in microseconds a message, messages."""
-        self.taken = 0
+    def latency(self) -> None:
+        used_s = cpu_s(self.system.broker.pid)
+        taken, _, median, most, longest = self._run("latency", RATE, CONSUMERS, LATENCY_S)
+        cpu_us = (cpu_s(self.system.broker.pid) - used_s) / max(1, taken) * 1e6
+        self.say(
+            f"latency at {RATE:,}/s with long polling: p50 {median / 1e3:.2f} ms, p99 {most / 1e3:.2f} ms, "
+            f"longest {longest / 1e3:.1f} ms; {cpu_us:.1f} us broker CPU a message"
+        )
 
-        async def work() -> None:
-            while self.taken < count:
-                answer = await self.pop(at_once)
-                if answer.code != ResponseCode.SUCCESS:
-                    return
-                done = await self.ack(answer, together=at_once > 1)
-                self.taken += done
+    def hold(self, count: int, at_once: int) -> None:
+        topic = f"{TOPIC}_hold_{at_once}"
+        self.asker.create_topic(topic, QUEUES)
+        self.fill(count, topic, 1)
+        before = own_kib(self.system.broker.pid)
+        taken, seconds, median, most, longest = self._run("hold", at_once, WORKERS, count, topic)
+        grown = (own_kib(self.system.broker.pid) - before) * 1024
+        self.say(
+            f"{taken:,.0f} in flight, popped {at_once} at once in {seconds:.0f} s: {grown / max(1, taken):.0f} bytes "
+            f"of own memory each; another request meanwhile: p50 {median / 1e3:.2f} ms, p99 {most / 1e3:.2f} ms, "
+            f"longest {longest / 1e3:.1f} ms"
+        )
 
-        began_s, used_s = time.perf_counter(), cpu_s(self.system.broker.pid)
-        await asyncio.gather(*(work() for _ in range(WORKERS)))
-        elapsed_s, used_s = time.perf_counter() - began_s, cpu_s(self.system.broker.pid) - used_s
-        return self.taken / elapsed_s, used_s / max(1, self.taken) * 1e6, self.taken
-
-    async def latency(self) -> tuple[float, float]:
-        """Median and 99th percentile in milliseconds from send to arrival at a consumer that waits."""
-        times: list[float] = []
-        is_over = False
-
-        async def consume() -> None:
-            while not is_over:
-                answer = await self.pop(32, poll_ms=1000)
-                now = time.time_ns()
-                if answer.code == ResponseCode.SUCCESS:
-                    times.extend((now - int(record.body)) / 1e6 for record in decode_records(answer.body))
-                    await self.ack(answer, together=True)
-
-        consumers = [asyncio.ensure_future(consume()) for _ in range(4)]
-        began = time.perf_counter()
-        for number in range(int(RATE * LATENCY_S)):
-            await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
-            await self.send(1, b"%d" % time.time_ns())
-        is_over = True
-        await asyncio.gather(*consumers)
-        times.sort()
-        return times[len(times) // 2], times[len(times) * 99 // 100]
+    def java(self, count: int) -> None:
+        """Apache's Java client with direct pop calls, the same number of threads."""
+        classpath = java.compiled([HERE / "java" / "PopLoad.java"])
+        for at_once, amount in ((32, count), (1, count // 8)):
+            self.fill(amount)
+            arguments = [self.system.namesrv, self.system.address, BROKER, TOPIC, GROUP]
+            arguments += [str(at_once), str(WORKERS), str(amount)]
+            command, env = java.command("PopLoad", arguments, self.system.folder / "java", classpath=classpath)
+            used_s = cpu_s(self.system.broker.pid)
+            ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+            if ended.returncode:
+                raise RuntimeError(f"PopLoad: {ended.stderr[-2000:]}")
+            taken, seconds = (float(word) for word in ended.stdout.split()[-2:])
+            cpu_us = (cpu_s(self.system.broker.pid) - used_s) / max(1, taken) * 1e6
+            rate = taken / seconds
+            self.say(f"Java client, pop {at_once:2} + ack: {rate:9,.0f} msg/s, {cpu_us:7.1f} us broker CPU a message")
 
 
 def own_kib(pid: int) -> int:
+    """Anonymous memory of a process: not the mapped files."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Anonymous:"):
             return int(line.split()[1])
     raise RuntimeError("the system does not tell how much memory a process has of its own")
 
 
-async def measure(system: System, messages: int, in_flight: int) -> None:
+def measure(system: System, messages: int, in_flight: int, *, with_java: bool) -> None:
     load = Load(system)
-    try:
-        await load.send(messages // 4)
-        await load.drain(messages // 4, 32)  # warm
-        for at_once, count in ((32, messages), (1, messages // 8)):
-            await load.send(count)
-            rate, cpu_us, taken = await load.drain(count, at_once)
-            print(f"{system.name:8} pop {at_once:2} + ack: {rate:9,.0f} msg/s, {cpu_us:7.1f} us broker CPU, {taken:,}")
-        median, worst = await load.latency()
-        print(f"{system.name:8} latency at {RATE:,}/s with long polling: p50 {median:.2f} ms, p99 {worst:.2f} ms")
-        await load.send(in_flight, b"x")
-        before = own_kib(system.broker.pid)
-        taken = 0
-        while taken < in_flight:
-            answer = await load.pop(32, invisible_ms=3_600_000)
-            if answer.code != ResponseCode.SUCCESS:
-                break
-            taken += sum(map(len, parse_offset_info(answer.ext["msgOffsetInfo"]).values()))
-        grown = (own_kib(system.broker.pid) - before) * 1024
-        print(f"{system.name:8} {taken:,} in flight: {grown / max(1, taken):.0f} bytes of own memory each")
-    finally:
-        await load.client.close()
+    load.asker.create_topic(TOPIC, QUEUES)
+    load.drain(messages // 2, 32, is_warm_up=True)
+    load.drain(messages // 8, 1, is_warm_up=True)
+    load.drain(messages, 32)
+    load.drain(messages // 4, 1)
+    load.latency()
+    if with_java:
+        load.java(messages)
+    if in_flight:
+        load.hold(in_flight, 32)
+        load.hold(in_flight // 5, 1)
 
 
 def main() -> None:
@@ -167,6 +122,7 @@ def main() -> None:
     parser.add_argument("--on", choices=("arrowmq", "apache"), action="append")
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--in-flight", type=int, default=1_000_000)
+    parser.add_argument("--java", action="store_true", help="the Java client as well")
     options = parser.parse_args()
     for kind in (ArrowMQ, Apache):
         if options.on and kind.name not in options.on:
@@ -175,7 +131,7 @@ def main() -> None:
         system = kind(brokerFastFailureEnable=False, **name)
         try:
             system.start()
-            asyncio.run(measure(system, options.messages, options.in_flight))
+            measure(system, options.messages, options.in_flight, with_java=options.java)
         finally:
             system.stop()
 

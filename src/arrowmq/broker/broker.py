@@ -179,6 +179,10 @@ class Broker:
             del self._watched[key]
         self.store.queue(topic, queue_id).watched = key in self._watched
 
+    def watchers(self, topic: str, queue_id: int) -> int:
+        """How many want to be notified of a queue's messages."""
+        return self._watched[topic, queue_id]
+
     def properties(self) -> dict[str, str]:
         """Every setting, the store's as well, with the values in force."""
         store = {apache_key(each.name): _text(getattr(self.store.config, each.name)) for each in fields(StoreConfig)}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from popping import INVISIBLE_MS, Popping
 
+from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
 
 
@@ -131,14 +132,18 @@ async def test_a_poisoned_message_of_the_revive_topic_blocks_nothing(popping: Po
     node = popping.node
     store, log = node.broker.store, node.broker.services.pop_revive.log
     await popping.pop(1)
-    for body in (b"", b"{", b"[]", b'{"n":200,"so":1}', b'{"t":"orders","c":"G","q":"x","so":0,"n":1,"pt":1,"it":1}'):
+    bodies = [b"", b"{", b"[]", b'{"n":200,"so":1}', b'{"t":"orders","c":"G","q":"x","so":0,"n":1,"pt":1,"it":1}']
+    sound = {"t": "orders", "c": "G", "q": 0, "so": 0, "n": 1, "pt": 1, "it": 1, "d": [0]}
+    beyond = {"q": 1 << 40, "so": 1 << 70, "n": 1 << 70, "pt": -(1 << 70), "it": 1 << 63, "d": [1 << 70], "rp": 1 << 40}
+    bodies += [fastjson.dumps({**sound, name: number}) for name, number in beyond.items()]
+    for body in bodies:
         for queue in log.queues:
             record = store.record_at(store.entries("orders", 0, 0, 1)[0].physical_offset)
             store.put(
                 record.replace(topic=log.topic, queue_id=queue.queue_id, body=body, properties_raw=b"TAGS\x01ck\x02")
             )
     await node.clock.advance(0)
-    assert 5 * len(log.queues) == sum(queue.unreadable for queue in log.queues)
+    assert len(bodies) * len(log.queues) == sum(queue.unreadable for queue in log.queues)
     await node.clock.advance(INVISIBLE_MS / 1000 + 1)
     assert {b"a", b"b", b"c"} == set((await popping.pop()).bodies)
     await node.crash()

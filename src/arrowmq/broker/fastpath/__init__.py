@@ -5,6 +5,6 @@ not know goes to the general path, which decides. Differential tests show that b
 
   permit.py, closers.py    everything that can close it, and what a request must not have to be taken
   router.py                code → native handlers; a new one is one more entry there
-  sends.py, pulls.py, transactions.py
+  sends.py, pulls.py, transactions.py, pop/
                            each entry: what is ordinary for a broker, a topic, a reader, and what its handler is given
 """

@@ -46,6 +46,15 @@ def add_closers(broker: Broker) -> None:
     def owed() -> str | None:
         return "an op record could not be written yet" if transactions.owes else None
 
+    def merging() -> str | None:
+        return "check points stay in memory for a while" if config.enable_pop_buffer_merge else None
+
+    def threshold() -> str | None:
+        return "messages in flight are bounded" if config.enable_pop_message_threshold else None
+
+    def no_timer() -> str | None:
+        return "timerWheelEnable is false" if not config.timer_wheel_enable else None
+
     permit.close_while("role", role)
     permit.close_while("broker permission", writing, Does.WRITES)
     permit.close_while("broker permission", reading, Does.READS)
@@ -55,3 +64,6 @@ def add_closers(broker: Broker) -> None:
     permit.close_while("rejectPullConsumerEnable", pull_consumers, Does.READS)
     permit.close_while("rejectTransactionMessage", no_transactions, Does.TRANSACTIONS)
     permit.close_while("transactions", owed, Does.TRANSACTIONS)
+    permit.close_while("enablePopBufferMerge", merging, Does.POPS)
+    permit.close_while("enablePopMessageThreshold", threshold, Does.POPS)
+    permit.close_while("timer", no_timer, Does.POPS)

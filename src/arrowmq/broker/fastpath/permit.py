@@ -33,9 +33,10 @@ class Does(Flag):
     WRITES = auto()
     READS = auto()
     TRANSACTIONS = auto()
+    POPS = auto()
 
 
-ANY = Does.WRITES | Does.READS | Does.TRANSACTIONS
+ANY = Does.WRITES | Does.READS | Does.TRANSACTIONS | Does.POPS
 
 
 class Kind(NamedTuple):
@@ -60,6 +61,14 @@ ENDS = Kind(
     True,
 )
 PULLS = Kind("pulls", frozenset({RequestCode.PULL_MESSAGE}), Does.READS, ("hooks",))
+# What these write, check points and acks, is the broker's own: it passes no gate, rule or rewrite
+POPS = Kind("pops", frozenset({RequestCode.POP_MESSAGE}), Does.READS | Does.WRITES | Does.POPS, ("hooks", "listeners"))
+ACKS = Kind(
+    "acks",
+    frozenset({RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE}),
+    Does.WRITES | Does.POPS,
+    ("hooks", "listeners"),
+)
 
 
 Why = Callable[[], object]

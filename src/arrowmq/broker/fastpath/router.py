@@ -1,8 +1,8 @@
 """Which request codes the fast path serves, and by which native handlers.
 
 An entry is a native handler with the codes it is asked for, the header it reads, and the permits it works under.
-Handlers of one code are asked in the order of the entries, until one takes the request. **A new kind of request** (a
-pop, an acknowledgement) is a `NativeHandler` in a `_name_native.pyx`, a `Kind` in `permit.py`, its header in
+Handlers of one code are asked in the order of the entries, until one takes the request. **A new kind of request** is a
+`NativeHandler` in a `_name_native.pyx`, a `Kind` in `permit.py`, its header in
 `wire/in_place/fields.py`, a function that builds its entry, and one more line in `build_fast_paths`.
 
 From the permits come the tables that the router and its handlers work with; they are made anew whenever one changes.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from arrowmq import native
 from arrowmq.broker.fastpath.entry import Entry
 from arrowmq.broker.fastpath.permit import Permit
+from arrowmq.broker.fastpath.pop.pops import build_pops
 from arrowmq.broker.fastpath.pulls import build_pulls
 from arrowmq.broker.fastpath.sends import build_sends
 from arrowmq.broker.fastpath.transactions import build_transactions
@@ -30,7 +31,14 @@ else:
 Router = _router.Router
 
 IPV4_BYTES = 4
-NATIVE_HANDLERS = ("_send_native", "_transaction_native", "_pull_native")
+NATIVE_HANDLERS = (
+    "fastpath._send_native",
+    "fastpath._transaction_native",
+    "fastpath._pull_native",
+    "fastpath.pop._pop_native",
+    "fastpath.pop._ack_native",
+    "pop.check_points._table_native",
+)
 
 
 class FastPaths(NamedTuple):
@@ -44,7 +52,7 @@ def build_fast_paths(broker: Broker) -> FastPaths:
     """The fast paths of a broker that has started; none where it can have none."""
     if not is_possible(broker):
         return FastPaths(None, None)
-    entries = [build_sends(broker), *build_transactions(broker), build_pulls(broker)]
+    entries = [build_sends(broker), *build_transactions(broker), build_pulls(broker), *build_pops(broker)]
     return FastPaths(_router_of(broker, entries), _router_of(broker, [entry for entry in entries if entry.at_vip_port]))
 
 
@@ -52,7 +60,7 @@ def is_possible(broker: Broker) -> bool:
     """The fast path writes through the native tails only, and knows hosts of IPv4 only."""
     return (
         native.is_native(_router)
-        and all(find_spec(f"arrowmq.broker.fastpath.{name}") is not None for name in NATIVE_HANDLERS)
+        and all(find_spec(f"arrowmq.broker.{name}") is not None for name in NATIVE_HANDLERS)
         and type(broker.store.commit_log.tail).__module__.endswith("_native")
         and len(broker.address.store_host[0]) == IPV4_BYTES
     )

@@ -86,6 +86,10 @@ class ConsumerOffsets:
         """What a group committed in a topic, by queue, once it has; the table itself, for the fast path to write."""
         return self._committed[offset_key(topic, group)]
 
+    def find_commits_of(self, group: str, topic: str) -> dict[int, int] | None:
+        """The same, or None while it has committed nothing there."""
+        return self._committed.get(offset_key(topic, group))
+
     def _count(self, commits: int) -> None:
         self.file.changed(soon=False)
         step = self.config.consumer_offset_update_version_step

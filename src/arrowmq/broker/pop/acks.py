@@ -31,12 +31,20 @@ from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.wire.bodies import BatchAck, BatchAckMessage
 from arrowmq.wire.bodies.clients import decode_batch_ack
 from arrowmq.wire.codes import RequestCode, ResponseCode
+from arrowmq.wire.frames import Command
 from arrowmq.wire.headers import AckMessage, ChangeInvisibleTime
 from arrowmq.wire.headers.pop import ORDERED_REVIVE_QUEUE, ChangeInvisibleTimeResult, Receipt, parse_receipt
+
+NOT_ON_DISK = "the ack is stored, but not yet on disk"
 
 
 def _batch_of(body: bytes) -> BatchAckMessage:
     return decode_batch_ack(body) if body else BatchAckMessage()
+
+
+def ack_not_safe(answer: Command, status: PutStatus) -> None:
+    """What is answered if an ack is stored, and what the broker promises of it is not true in time."""
+    answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, f"{status.name}: {NOT_ON_DISK}"
 
 
 class AckService:
@@ -139,7 +147,7 @@ class AckService:
             if moved is not None and moved.pop_time > receipt.pop_time:
                 put = self._settle(moved, [offset], is_batch=False) or put
         if self.config.enable_pop_message_threshold and lane is not None:
-            self.polling.wake((topic, group, -1)) or self.polling.wake((topic, group, queue_id))
+            self.polling.wake_for(topic, group, queue_id)
         return put
 
     def _settle(self, check_point: CheckPoint, offsets: list[int], *, is_batch: bool) -> Put | None:
@@ -186,7 +194,7 @@ class AckService:
         status = await self.path.kept(put)
         if status is PutStatus.PUT_OK:
             return Answer()
-        return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{status.name}: the ack is stored, but not yet on disk")
+        return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{status.name}: {NOT_ON_DISK}")
 
     # In order
 
@@ -209,7 +217,7 @@ class AckService:
         if not self.offsets.has_reset(group, topic, queue_id):
             self.offsets.commit(group, topic, queue_id, following)
         if not self.order.is_blocked(None, topic, group, queue_id, receipt.invisible_time):
-            self.polling.wake((topic, group, -1)) or self.polling.wake((topic, group, queue_id))
+            self.polling.wake_for(topic, group, queue_id)
 
     # The invisible time
 

@@ -38,7 +38,7 @@ def build_pop(broker: Broker) -> PopParts:
     config, store, topics, groups, offsets = broker.config, broker.store, broker.topics, broker.groups, broker.offsets
     address, background, stats, clock = broker.address, broker.background, broker.stats, broker.clock
     table, counts = CheckPoints(), PopCounts()
-    log = ReviveLog(config, address, store, offsets, broker.path, table, counts, clock)
+    log = ReviveLog(config, address, store, offsets, broker.path, table, counts, broker.watch, clock)
     merging = Merging(config, table, log, offsets, clock)
     retry_topics = RetryTopics(config, topics, offsets)
     checks = PopChecks(config, address, store, topics, groups, clock)

@@ -13,6 +13,7 @@ from arrowmq.clock import Clock, Timer
 
 # The clock of the machine may be set while a timer runs.
 LONGEST_WAIT_S = 30.0
+MOST_EMPTY = 1024
 
 Item = TypeVar("Item")
 
@@ -44,6 +45,11 @@ class Due(Generic[Item]):
         bucket = self._buckets.get(number)
         if bucket is not None:
             bucket.pop(item, None)
+            if not bucket:
+                # It keeps the memory of all that it held, for as long as it stands
+                del self._buckets[number]
+                if len(self._order) > 2 * len(self._buckets) + MOST_EMPTY:
+                    self._order = sorted(self._buckets)
 
     def start(self) -> None:
         self._is_running = True
@@ -63,8 +69,8 @@ class Due(Generic[Item]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._order and not self._buckets[self._order[0]]:
-            del self._buckets[heapq.heappop(self._order)]
+        while self._order and self._order[0] not in self._buckets:
+            heapq.heappop(self._order)
         if self._order:
             self._timer_bucket = self._order[0]
             delay_s = (self._timer_bucket * self.width_ms - self.clock.now_ms()) / 1000
@@ -74,7 +80,7 @@ class Due(Generic[Item]):
         self._timer = None
         now_ms = self.clock.now_ms()
         while self._order and self._order[0] * self.width_ms <= now_ms:
-            items = self._buckets.pop(heapq.heappop(self._order))
+            items = self._buckets.pop(heapq.heappop(self._order), None)
             if items:
                 self.on_due(items)
         if self._is_running:

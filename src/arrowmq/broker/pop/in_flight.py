@@ -29,7 +29,7 @@ def in_flight_of(table: CheckPoints, order: OrderTable, group: str, topics: set[
                 pop_time=each.pop_time,
                 visible_at=each.revive_time,
             )
-            for each in nsmallest(MOST_SHOWN, lane.check_points.values(), key=lambda each: each.pop_time)
+            for each in nsmallest(MOST_SHOWN, lane, key=lambda each: each.pop_time)
         ]
     for (topic, owner), queues in order.table.items():
         if owner != group or topic not in topics:

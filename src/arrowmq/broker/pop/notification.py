@@ -59,16 +59,13 @@ class NotificationService:
         self.stats = stats
         self.clock = clock
         self.random = random.Random()
-        order.on_free.append(self._freed)
+        order.on_free.append(polling.wake_for)
 
     def load(self) -> None:
         self.store.add_listener(self.polling.arrived)
 
     async def stop(self) -> None:
         self.polling.stop()
-
-    def _freed(self, topic: str, group: str, queue_id: int) -> None:
-        self.polling.wake((topic, group, -1)) or self.polling.wake((topic, group, queue_id))
 
     # NOTIFICATION
 

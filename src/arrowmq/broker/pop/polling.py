@@ -204,6 +204,10 @@ class Polling:
         self._woken[found] = None
         return True
 
+    def wake_for(self, topic: str, group: str, queue_id: int) -> None:
+        """A queue of a group has something to hand out again: for one that waits for any queue, or else for this."""
+        self.wake((topic, group, ANY_QUEUE)) or self.wake((topic, group, queue_id))
+
     def _next(self, line: deque[Waiting], tags_code: int | None) -> Waiting | None:
         while line:
             found = line[-1] if self.newest_first else line[0]

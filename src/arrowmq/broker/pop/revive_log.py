@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.names import revive_topic
 from arrowmq.broker.offsets.table import ConsumerOffsets
-from arrowmq.broker.pop.check_points import CheckPoint, CheckPoints
+from arrowmq.broker.pop.check_points import CheckPoint, CheckPoints, OpenCheckPoints
 from arrowmq.broker.pop.pop_counts import ACK, CHECK_POINT, PopCounts
 from arrowmq.broker.pop.revive_messages import (
     REVIVE_GROUP,
@@ -53,17 +52,14 @@ class ReviveQueue:
         self.queue_id = queue_id
         self.read_offset = 0  # of the next message that is not in the table yet
         self.noted = -1
-        self.open: deque[CheckPoint] = deque()  # by their place; closed ones leave when they come to the front
+        self.open = OpenCheckPoints()
         self.unreadable = 0
         # The message read last, if it is a check point of one message: followed by the ack of an older one of the same
         # message it was made by a change of the invisible time (`write_move`), else by a pop
         self.maybe_moved: tuple[int, CheckPointMessage] | None = None
 
     def first_open(self) -> CheckPoint | None:
-        queue = self.open
-        while queue and not queue[0].is_open:
-            queue.popleft()
-        return queue[0] if queue else None
+        return self.open.first()
 
 
 class ReviveLog:
@@ -76,6 +72,7 @@ class ReviveLog:
         path: MessagePath,
         table: CheckPoints,
         counts: PopCounts,
+        watch: Callable[[str, int, bool], None],
         clock: Clock,
     ) -> None:
         self.config = config
@@ -85,6 +82,7 @@ class ReviveLog:
         self.path = path
         self.table = table
         self.counts = counts
+        self.watch = watch
         self.clock = clock
         self.topic = revive_topic(config.broker_cluster_name)
         self.queues = [ReviveQueue(queue_id) for queue_id in range(config.revive_queue_num)]
@@ -93,6 +91,7 @@ class ReviveLog:
         self.known_since_ms = 0  # receipts from then on are in the table, or settled
         self.is_reading = False
         self._turn = 0
+        self._is_watching = False
         self._is_writing = False
         self._reader: asyncio.Handle | None = None
 
@@ -112,16 +111,27 @@ class ReviveLog:
             self._was_popped(queue)
         self.known_since_ms = self.clock.now_ms()
         self.is_reading = True
-        for queue in self.queues:
-            self.store.queue(self.topic, queue.queue_id).watched = True
+        self._watch(True)
+
+    def _watch(self, watched: bool) -> None:
+        if self._is_watching != watched:
+            self._is_watching = watched
+            for queue in self.queues:
+                self.watch(self.topic, queue.queue_id, watched)
 
     def stop(self) -> None:
         self.is_reading = False
+        self._watch(False)
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
 
     # Writing
+
+    @property
+    def upcoming_queue(self) -> int:
+        """The revive queue of the next pop."""
+        return (self._turn + 1) % len(self.queues)
 
     def next_queue(self) -> int:
         self._turn += 1

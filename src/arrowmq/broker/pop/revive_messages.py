@@ -34,6 +34,8 @@ ACK_TAG = "ack"
 BATCH_ACK_TAG = "bAck"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 NO_OFFSET = -1
+LARGEST = 1 << 62  # of any number in a message that this broker takes for sound
+LARGEST_SHORT = (1 << 31) - 1
 
 
 class Unreadable(ValueError):
@@ -183,7 +185,7 @@ def read(record: Record, own_broker: str) -> CheckPointMessage | AckMessage:
         if record.tag == ACK_TAG:
             return _ack(body, own_broker, [_number(body, "ao", "ackOffset")], is_batch=False)
         if record.tag == BATCH_ACK_TAG:
-            offsets = [int(offset) for offset in _value(body, "aol", "ackOffsetList")]
+            offsets = [_bounded("aol", int(offset)) for offset in _value(body, "aol", "ackOffsetList")]
             return _ack(body, own_broker, offsets, is_batch=True)
     except (WireError, TypeError, ValueError, KeyError) as damage:
         if isinstance(damage, Unreadable):
@@ -196,20 +198,22 @@ def _check_point(body: Mapping[str, Any], own_broker: str) -> CheckPointMessage:
     start, count = _number(body, "so", "startOffset"), _number(body, "n", "num")
     # Written by an old broker, it has no list: its messages follow each other
     diffs = body.get("d")
-    offsets = [start + int(diff) for diff in diffs] if diffs else list(range(start, start + count))
-    if len(offsets) < count or not 0 <= count <= 127:
+    if not 0 <= count <= 127:
+        raise Unreadable(f"it counts {count} messages")
+    offsets = [_bounded("d", start + int(diff)) for diff in diffs] if diffs else list(range(start, start + count))
+    if len(offsets) < count:
         raise Unreadable(f"it counts {count} messages and names {len(offsets)}")
     return CheckPointMessage(
         topic=_text(body, "t", "topic"),
         group=_text(body, "c", "cId", "cid"),
-        queue_id=_number(body, "q", "queueId"),
+        queue_id=_bounded("q", _number(body, "q", "queueId"), LARGEST_SHORT),
         start_offset=start,
         offsets=offsets[:count],
         pop_time=_number(body, "pt", "popTime"),
         invisible_ms=_number(body, "it", "invisibleTime"),
         broker_name=body.get("bn") or body.get("brokerName") or own_broker,
         is_suspend=bool(body.get("sp")),
-        tries=int(body.get("rp") or 0),
+        tries=_bounded("rp", int(body.get("rp") or 0), LARGEST_SHORT),
     )
 
 
@@ -234,7 +238,13 @@ def _value(body: Mapping[str, Any], *names: str) -> Any:
 
 
 def _number(body: Mapping[str, Any], *names: str) -> int:
-    return int(_value(body, *names))
+    return _bounded(names[0], int(_value(body, *names)))
+
+
+def _bounded(name: str, number: int, largest: int = LARGEST) -> int:
+    if not -largest <= number <= largest:
+        raise Unreadable(f"its {name} is {number}")
+    return number
 
 
 def _text(body: Mapping[str, Any], *names: str) -> str:

@@ -157,9 +157,11 @@ class PopService:
         self.counts = counts
         self.clock = clock
         self.random = random.Random()
+        # Of a hundred, for the next pop: where it begins to read, and whether retries come first
+        self.chance = self.random.randrange(100)
         self._last_pop: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        order.on_free.append(self.wake)
+        order.on_free.append(polling.wake_for)
 
     def load(self) -> None:
         self.store.add_listener(self.polling.arrived)
@@ -169,10 +171,6 @@ class PopService:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """A queue of a group has something to hand out again."""
-        self.polling.wake((topic, group, -1)) or self.polling.wake((topic, group, queue_id))
 
     def popping_now(self) -> set[str]:
         """Groups that have popped within the last minutes."""
@@ -188,15 +186,20 @@ class PopService:
         topic, group = self.checks.pop(request, call.connection)
         matches = self.checks.filter_of(request.exp_type, request.exp)
         pop = Pop(request, call, topic, group, matches, is_over=is_over)
-        pop.pop_time = self._last_pop[request.consumer_group] = self.clock.now_ms()
+        pop.pop_time = self.clock.now_ms()
         pop.revive_queue = ORDERED_REVIVE_QUEUE if pop.is_order else self.log.next_queue()
-        pop.plan = self._plan(pop)
+        pop.plan = self._plan(pop, self.chance)
+        self.used_chance(request.consumer_group, pop.pop_time)
         return self._go_on(pop)
 
-    def _plan(self, pop: Pop) -> list[tuple[str, int]]:
+    def used_chance(self, group: str, now_ms: int) -> None:
+        """A pop of this group was planned: the next gets a chance of its own."""
+        self.chance = self.random.randrange(100)
+        self._last_pop[group] = now_ms
+
+    def _plan(self, pop: Pop, chance: int) -> list[tuple[str, int]]:
         """The queues in the order in which they are read, the first one last."""
         request, config = pop.request, self.config
-        chance = self.random.randrange(100)
         attributes = pop.topic.attributes or {}
         by_priority = (
             attributes.get(MESSAGE_TYPE) == PRIORITY and not pop.is_order and chance < priority_factor(pop.group)
@@ -331,7 +334,7 @@ class PopService:
             outcome = answer_to_error(failure, pop.call)
         if outcome is not LATER:
             pop.call.reply(outcome)
-        self.wake(pop.request.topic, lane.group, lane.queue_id)
+        self.polling.wake_for(pop.request.topic, lane.group, lane.queue_id)
 
     # Taking
 
@@ -388,7 +391,7 @@ class PopService:
 
     def _keep(self, pop: Pop, lane: Lane, offset: int, offsets: list[int], got: Got) -> bool:
         """Makes the check point. False if it cannot be stored: then its messages are not handed out."""
-        if (offset, pop.pop_time) in lane.check_points:  # the group was sent back within this millisecond
+        if lane.find(offset, pop.pop_time) is not None:  # the group was sent back within this millisecond
             if pop.count:
                 return False
             pop.pop_time = lane.free_pop_time(offset, pop.pop_time)

@@ -59,6 +59,48 @@ cdef enum:
     END_FIELDS = 12
 
 cdef enum:
+    POP_CONSUMER_GROUP = 0
+    POP_TOPIC = 1
+    POP_QUEUE_ID = 2
+    POP_MAX_MSG_NUMS = 3
+    POP_INVISIBLE_TIME = 4
+    POP_POLL_TIME = 5
+    POP_BORN_TIME = 6
+    POP_INIT_MODE = 7
+    POP_EXP_TYPE = 8
+    POP_EXP = 9
+    POP_ORDER = 10
+    POP_ATTEMPT_ID = 11
+    POP_NS = 12
+    POP_NSD = 13
+    POP_BNAME = 14
+    POP_OWAY = 15
+    POP_LO = 16
+    POP_FIELDS = 17
+
+cdef enum:
+    ACK_CONSUMER_GROUP = 0
+    ACK_TOPIC = 1
+    ACK_QUEUE_ID = 2
+    ACK_EXTRA_INFO = 3
+    ACK_OFFSET = 4
+    ACK_LITE_TOPIC = 5
+    ACK_NS = 6
+    ACK_NSD = 7
+    ACK_BNAME = 8
+    ACK_OWAY = 9
+    ACK_LO = 10
+    ACK_FIELDS = 11
+
+cdef enum:
+    BATCH_ACK_NS = 0
+    BATCH_ACK_NSD = 1
+    BATCH_ACK_BNAME = 2
+    BATCH_ACK_OWAY = 3
+    BATCH_ACK_LO = 4
+    BATCH_ACK_FIELDS = 5
+
+cdef enum:
     SENT_MSG_ID = 0
     SENT_QUEUE_ID = 1
     SENT_QUEUE_OFFSET = 2
@@ -79,3 +121,13 @@ cdef enum:
     PULLED_GROUP_SYS_FLAG = 6
     PULLED_FORBIDDEN_TYPE = 7
     PULLED_FIELDS = 8
+
+cdef enum:
+    POPPED_POP_TIME = 0
+    POPPED_INVISIBLE_TIME = 1
+    POPPED_REVIVE_QID = 2
+    POPPED_REST_NUM = 3
+    POPPED_START_OFFSET_INFO = 4
+    POPPED_MSG_OFFSET_INFO = 5
+    POPPED_ORDER_COUNT_INFO = 6
+    POPPED_FIELDS = 7

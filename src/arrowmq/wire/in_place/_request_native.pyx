@@ -257,7 +257,7 @@ cdef bint read_json(RequestReader reader, const uint8_t* at, const uint8_t* end,
         if at == NULL or at == end:
             return False
         if at[0] == c"}":
-            return at + 1 == end and has_code and has_opaque and has_ext
+            return at + 1 == end and has_code and has_opaque
         if at[0] != c",":
             return False
         at += 1

@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from arrowmq.wire.headers import EndTransaction, PullMessage, PullMessageResult, SendMessage, SendMessageResult
+from arrowmq.wire.headers import (
+    AckMessage,
+    EndTransaction,
+    PopMessage,
+    PullMessage,
+    PullMessageResult,
+    SendMessage,
+    SendMessageResult,
+)
 from arrowmq.wire.headers.client import V2_LETTERS
-from arrowmq.wire.headers.declare import Header, field_names
+from arrowmq.wire.headers.declare import Header, TopicHeader, field_names
+from arrowmq.wire.headers.pop import PopMessageResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +55,15 @@ class NativeFields:
 SEND = NativeFields.of("SEND", SendMessage, V2_LETTERS)
 PULL = NativeFields.of("PULL", PullMessage)
 END = NativeFields.of("END", EndTransaction)
+POP = NativeFields.of("POP", PopMessage)
+ACK = NativeFields.of("ACK", AckMessage)
+BATCH_ACK = NativeFields.of("BATCH_ACK", TopicHeader)  # all it says is in the body
 # Answers
 SENT = NativeFields.of("SENT", SendMessageResult)
 PULLED = NativeFields.of("PULLED", PullMessageResult)
+POPPED = NativeFields.of("POPPED", PopMessageResult)
 
-ALL = (SEND, PULL, END, SENT, PULLED)
+ALL = (SEND, PULL, END, POP, ACK, BATCH_ACK, SENT, PULLED, POPPED)
 FIELDS = max(len(each.names) for each in ALL)
 EXTRA_FIELDS = 4  # of a request beyond its header, for who asks for them: a signature, for example
 

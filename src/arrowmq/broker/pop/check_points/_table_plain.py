@@ -1,4 +1,4 @@
-"""What is in flight: one check point for each queue that a pop took messages of, found by its receipt.
+"""Check points by their receipts, in Python: says what is right for the native form.
 
 A lane is one queue as one group pops it. A check point belongs to a lane and is known there by the offset it begins at
 and its pop time, which no two have in common. It is open while one of its messages is neither acknowledged nor taken
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-MAX_MESSAGES = 32  # that one check point can count, in a bit map of 32 bits
-
+MAX_MESSAGES = 127  # that a check point of any broker counts; one of this broker's has 32 at most
 NOT_WRITTEN = -1
 
 
@@ -48,6 +47,8 @@ class CheckPoint:
         tries: int = 0,
         client: str = "",
     ) -> None:
+        if len(offsets) > MAX_MESSAGES:
+            raise ValueError(f"a check point counts {MAX_MESSAGES} messages at most, not {len(offsets)}")
         self.lane = lane
         self.start_offset = start_offset
         self.pop_time = pop_time
@@ -111,6 +112,38 @@ class CheckPoint:
         return self.offset_at(self.count - 1) + 1 if self.count else self.start_offset
 
 
+class OpenCheckPoints:
+    """Check points in the order of their places in a revive queue; closed ones leave when they come to the front."""
+
+    def __init__(self) -> None:
+        self._queue: deque[CheckPoint] = deque()
+
+    def __iter__(self) -> Iterator[CheckPoint]:
+        return iter(self._queue)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def append(self, check_point: CheckPoint) -> None:
+        self._queue.append(check_point)
+
+    def popleft(self) -> CheckPoint:
+        return self._queue.popleft()
+
+    def appendleft(self, check_point: CheckPoint) -> None:
+        self._queue.appendleft(check_point)
+
+    def clear(self) -> None:
+        self._queue.clear()
+
+    def first(self) -> CheckPoint | None:
+        """The first that is open."""
+        queue = self._queue
+        while queue and not queue[0].is_open:
+            queue.popleft()
+        return queue[0] if queue else None
+
+
 class Step:
     """The group's offset after a pop, in the order of the pops: it counts when the check point needs no memory."""
 
@@ -127,29 +160,60 @@ class Step:
 
 
 class Lane:
-    __slots__ = ("check_points", "group", "in_flight", "is_busy", "moved", "queue_id", "steps", "topic")
+    __slots__ = (
+        "_check_points",
+        "group",
+        "in_flight",
+        "is_busy",
+        "is_forgotten",
+        "moved",
+        "queue_id",
+        "steps",
+        "topic",
+    )
 
     def __init__(self, topic: str, group: str, queue_id: int) -> None:
         self.topic = topic
         self.group = group
         self.queue_id = queue_id
-        self.check_points: dict[tuple[int, int], CheckPoint] = {}
+        self._check_points: dict[tuple[int, int], CheckPoint] = {}
         # offset -> the check point it has since its invisible time was changed: older receipts mean that one, too
         self.moved: dict[int, CheckPoint] = {}
         self.steps: deque[Step] = deque()
         self.in_flight = 0
         self.is_busy = False  # a pop reads it from the disk
+        self.is_forgotten = False  # the table has another lane in its place, or none
 
     @property
     def is_idle(self) -> bool:
-        return not self.check_points and not self.steps and not self.is_busy
+        return not self._check_points and not self.steps and not self.is_busy
+
+    def __iter__(self) -> Iterator[CheckPoint]:
+        return iter(list(self._check_points.values()))
+
+    def __len__(self) -> int:
+        return len(self._check_points)
+
+    def __bool__(self) -> bool:
+        return True
 
     def find(self, start_offset: int, pop_time: int) -> CheckPoint | None:
-        return self.check_points.get((start_offset, pop_time))
+        return self._check_points.get((start_offset, pop_time))
+
+    def enter(self, check_point: CheckPoint) -> None:
+        assert check_point.key not in self._check_points, "two check points with one receipt"
+        self._check_points[check_point.key] = check_point
+
+    def leave(self, check_point: CheckPoint) -> None:
+        del self._check_points[check_point.key]
+
+    def forget(self) -> None:
+        self.is_forgotten = True
+        self._check_points.clear()
 
     def free_pop_time(self, start_offset: int, now_ms: int) -> int:
         """A pop time that no other check point of this offset has: two of a millisecond would be taken for one."""
-        while (start_offset, now_ms) in self.check_points:
+        while (start_offset, now_ms) in self._check_points:
             now_ms += 1
         return now_ms
 
@@ -164,7 +228,7 @@ class CheckPoints:
         self.on_closed: list[Callable[[CheckPoint], None]] = []
 
     def __iter__(self) -> Iterator[CheckPoint]:
-        return (found for lane in list(self.lanes.values()) for found in list(lane.check_points.values()))
+        return (found for lane in list(self.lanes.values()) for found in lane)
 
     def lane(self, topic: str, group: str, queue_id: int) -> Lane:
         key = (topic, group, queue_id)
@@ -178,8 +242,7 @@ class CheckPoints:
 
     def add(self, check_point: CheckPoint) -> None:
         lane = check_point.lane
-        assert check_point.key not in lane.check_points, "two check points with one receipt"
-        lane.check_points[check_point.key] = check_point
+        lane.enter(check_point)
         lane.in_flight += check_point.open_count
         self.in_flight += check_point.open_count
         self.count += 1
@@ -198,7 +261,7 @@ class CheckPoints:
         lane.in_flight -= settled
         self.in_flight -= settled
         if not check_point.is_open:
-            del lane.check_points[check_point.key]
+            lane.leave(check_point)
             self.count -= 1
             if check_point.count == 1 and lane.moved.get(check_point.start_offset) is check_point:
                 del lane.moved[check_point.start_offset]
@@ -207,8 +270,10 @@ class CheckPoints:
 
     def forget_idle_lanes(self) -> None:
         for key in [key for key, lane in self.lanes.items() if lane.is_idle]:
-            del self.lanes[key]
+            self.lanes.pop(key).forget()
 
     def clear(self) -> None:
+        for lane in self.lanes.values():
+            lane.forget()
         self.lanes.clear()
         self.in_flight = self.count = 0
