@@ -1,4 +1,4 @@
-"""Goal: nobody gets in where no door is: ports only where configured, no file by a peer's name, no code from data."""
+"""Goal: nobody gets in where no door is: ports only where configured, no file by a peer's name, hard native code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.server import build_node
@@ -20,6 +21,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.headers.declare import Header
 
 ROOT = Path(__file__).parent.parent
+NATIVE = sorted((ROOT / "src").rglob("*_native.*.so"))
 EVIL = ["../../../evil", "/tmp/arrowmq-evil", "%RETRY%../../evil"]
 
 
@@ -100,6 +102,28 @@ def _listening() -> set[tuple[str, int]]:
 
 def _is_open(name: str) -> bool:
     return os.path.islink(f"/proc/self/fd/{name}")
+
+
+@pytest.mark.parametrize("module", NATIVE, ids=lambda path: path.name.split(".")[0])
+def test_native_code_is_built_as_distributions_build_it(module: Path) -> None:
+    """Addresses are bound at start and read-only then, the stack is guarded and not executable, code can be moved."""
+    dynamic = _readelf("-dW", module)
+    assert "BIND_NOW" in dynamic
+    assert "TEXTREL" not in dynamic
+    segments = _readelf("-lW", module)
+    assert "GNU_RELRO" in segments
+    assert re.search(r"GNU_STACK.*\bRW\b", segments)
+
+
+def test_native_code_checks_its_stack_and_its_copies() -> None:
+    assert NATIVE
+    symbols = "".join(_readelf("-sW", module) for module in NATIVE)
+    assert "__stack_chk_fail" in symbols
+    assert "_chk@" in symbols.replace("__stack_chk_fail@", "")
+
+
+def _readelf(option: str, path: Path) -> str:
+    return subprocess.run(["readelf", option, str(path)], capture_output=True, text=True, check=True).stdout
 
 
 def test_no_server_runs_what_it_was_sent(tmp_path: Path) -> None:
