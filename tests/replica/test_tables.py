@@ -9,9 +9,11 @@ from pairs import Cluster, caught_up, store_of
 from rules import acl
 from test_pair import send
 
+import arrowmq
 from arrowmq.auth.users import User
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.server import Node
+from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command
 from waiting import until
@@ -142,3 +144,18 @@ async def test_a_topic_made_anew_at_once_begins_anew_on_the_slave_too(tmp_path: 
         assert store_of(master).max_offset("orders", 0) == 3
         assert store_of(slave).max_offset("orders", 0) == 3
         assert store_of(master).entries("orders", 0, 0, 9) == store_of(slave).entries("orders", 0, 0, 9)
+
+
+async def test_how_many_timed_messages_wait_is_known_at_the_slave(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        master, slave = await cluster.master(), await cluster.slave()
+        assert master.broker is not None
+        assert slave.broker is not None
+        async with arrowmq.Producer(cluster.namesrv.namesrv_address) as producer:
+            for _ in range(3):
+                await producer.send("orders", b"later", delay=3600)
+        ours, theirs = master.broker.services.timer.counts, slave.broker.services.timer.counts
+        await until(lambda: ours.waiting["orders"] == 3, 10)
+        await until(lambda: theirs.waiting["orders"] == 3, 10)
+        answer = await ask(slave, RequestCode.GET_TIMER_METRICS)
+        assert 3 == fastjson.loads(answer.body)["timingCount"]["orders"]["count"]

@@ -58,6 +58,7 @@ def versions_of(broker: Broker) -> str:
         "offsets": str(broker.offsets.revision),
         "delays": str(sum(services.delay_levels.kept_offsets().values())),
         "modes": str(services.assignment.revision),
+        "timerMetrics": str(services.timer.counts.revision),
         "timer": str(services.timer.read_ms if services.timer.is_used else 0),
         "accounts": broker.guard.book.revision,
     }
@@ -82,6 +83,7 @@ class TableCopy:
             "offsets": self._offsets,
             "delays": self._delays,
             "modes": self._modes,
+            "timerMetrics": self._timer_metrics,
             "timer": self._timer,
             "accounts": self._accounts,
         }
@@ -218,6 +220,13 @@ class TableCopy:
                 "so innerClientAuthenticationCredentials must be those of one"
             ) from None
         await self._broker.guard.book.change(lambda own: own if own == accounts else accounts)
+
+    async def _timer_metrics(self, address: str) -> None:
+        answer = await self._broker.remoting.invoke(
+            address, Command.request(RequestCode.GET_TIMER_METRICS), ASK_TIMEOUT_S
+        )
+        if answer.code == ResponseCode.SUCCESS and answer.body:  # a broker without timers has none
+            self._broker.services.timer.take_metrics(answer.body)
 
     async def _timer(self, address: str) -> None:
         answer = await self._broker.remoting.invoke(

@@ -49,6 +49,7 @@ from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.touches import Touches
 from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
+from arrowmq.wire.bodies import TimerMetrics
 from arrowmq.wire.checksum import java_hash
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.properties import encode_properties
@@ -260,6 +261,7 @@ class TimerMessages:
         within the wheel's window. Of what was due shortly before the master's last word, the log says whether it was
         delivered."""
         self._has_copied = False
+        self.counts.forget_waiting()
         now_ms = self.clock.now_ms()
         self.log.clear()
         self.wheel.clear()
@@ -324,6 +326,11 @@ class TimerMessages:
         if check is not None and not self._is_running:
             self.read_ms = check.read_ms
             write_checkpoint(self.check_path, check, self.clock.now_ms(), self._counter)
+
+    def take_metrics(self, data: bytes) -> None:
+        """A slave takes how much waits at its master, by topic."""
+        if not self._is_running:
+            self.counts.take(fastjson.loads(data, type=TimerMetrics))
 
     def take_back(self, data: bytes) -> None:
         """A master that comes back: a slave that acted has delivered up to there."""

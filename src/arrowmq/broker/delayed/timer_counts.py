@@ -33,12 +33,27 @@ class TimerCounts:
         self.delays: dict[str, Distribution] = {}
         self._changed_ms: dict[str, int] = {}
         self._version = 0
+        self._revision = 0
 
     def load(self) -> None:
         known = msgspec.convert(self.file.load() or {}, TimerMetrics, strict=False)
         self.waiting = Counter({topic: metric.count for topic, metric in known.timing_count.items()})
         self._changed_ms = {topic: metric.time_stamp for topic, metric in known.timing_count.items()}
         self._version = known.data_version.counter if known.data_version is not None else 0
+
+    def take(self, theirs: TimerMetrics) -> None:
+        """A slave takes its master's numbers."""
+        self.waiting = Counter({topic: max(0, metric.count) for topic, metric in theirs.timing_count.items()})
+        self._changed_ms = {topic: metric.time_stamp for topic, metric in theirs.timing_count.items()}
+
+    def forget_waiting(self) -> None:
+        """What waits is about to be entered, and counted, anew."""
+        self.waiting, self._changed_ms = Counter(), {}
+
+    @property
+    def revision(self) -> int:
+        """Grows with every change of what waits."""
+        return self._revision
 
     def recount(self, units: Iterable[Unit], now_ms: int) -> None:
         """Takes what waits from the timer log, which names topics by their hash."""
@@ -69,6 +84,7 @@ class TimerCounts:
         self._change(topic, -1, now_ms)
 
     def _change(self, topic: str, by: int, now_ms: int) -> None:
+        self._revision += 1
         self.waiting[topic] = max(0, self.waiting[topic] + by)
         self._changed_ms[topic] = now_ms
 
