@@ -167,6 +167,14 @@ class BrokerRole:
             self._broker.permit.changed()
             self._broker.registration.register_soon()
 
+    async def pause(self, is_paused: bool) -> None:
+        """Of a slave that acts: leave the duties alone for a while, because the master is about to take them back."""
+        async with self._lock:
+            if is_paused:
+                await self._suspend()
+            elif self.is_acting and self.escape is not None:
+                self._resume()
+
     async def act(self, acting: bool) -> None:
         """Of a slave: do the duties of a master that is gone, or stop doing them because it is back."""
         async with self._lock:

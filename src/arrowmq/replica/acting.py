@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 ASK_TIMEOUT_S = 3.0
 LONGEST_PRE_ONLINE_S = 15.0
 LOOK_S = 0.1
+# A slave whose master said that it comes back leaves the duties alone for so long
+HANDED_OVER_S = LONGEST_PRE_ONLINE_S + 5.0
 
 
 class ActingMaster:
@@ -47,6 +49,7 @@ class ActingMaster:
         self._members = members
         self._feeds = feeds
         self.min_broker_id = MASTER_ID
+        self._paused_until_s: float | None = None
         if self._config.enable_slave_acting_master:
             heartbeat_s = max(100, self._config.broker_heartbeat_interval) / 1000
             broker.background.every("heartbeat to the NameServers", heartbeat_s, self.heartbeat)
@@ -72,6 +75,9 @@ class ActingMaster:
                     log.debug("NameServer %s did not get a heartbeat: %s", name_server.address, failure)
 
     async def look(self) -> None:
+        if self._paused_until_s is not None and self._broker.clock.monotonic() >= self._paused_until_s:
+            self._paused_until_s = None
+            await self._broker.role.pause(False)
         found = await self._members.refresh()
         if found and self._broker.role.is_slave and self._config.broker_id in found:
             await self._min_is(min(found), found[min(found)], "")
@@ -94,6 +100,12 @@ class ActingMaster:
                 Master(address, ha_address or (known.ha_address if known.address == address else ""))
             )
         await self._broker.role.act(broker_id == self._config.broker_id)
+
+    async def hand_over(self) -> None:
+        """The master announced itself: what it asks for next must be final. If it does not come, the duties go on."""
+        if self._broker.role.is_slave and self._broker.role.is_acting:
+            self._paused_until_s = self._broker.clock.monotonic() + HANDED_OVER_S
+            await self._broker.role.pause(True)
 
     # A master comes back
 
@@ -135,9 +147,10 @@ class ActingMaster:
             key: {int(queue_id): int(offset) for queue_id, offset in queues.items()}
             for key, queues in (offsets.get("offsetTable") or {}).items()
         }
-        version = _version(offsets)
-        if taken and not is_older(version, self._broker.offsets.version):
-            self._broker.offsets.take(taken, version)
+        if taken:
+            self._broker.offsets.take(self._further(taken), None)
+            for duty in (self._broker.services.transaction_checks, self._broker.services.pop_revive):
+                duty.progress_taken()
             log.info("pre-online: offsets of %d groups and topics taken from slave %s", len(taken), slave)
         delays = await self._table(slave, RequestCode.GET_ALL_DELAY_OFFSET)
         levels = {int(level): int(offset) for level, offset in (delays.get("offsetTable") or {}).items()}
@@ -152,6 +165,16 @@ class ActingMaster:
         )
         if answer.code == ResponseCode.SUCCESS and answer.body:
             self._broker.services.timer.take_back(answer.body)
+
+    def _further(self, theirs: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
+        """Of each queue the further of both offsets. Versions say nothing here: they count in hundreds of commits, and
+        a slave lacks what was committed to its master in its last second."""
+        found = {}
+        for key, queues in theirs.items():
+            topic, _, group = key.partition("@")
+            own = self._broker.offsets.queues(group, topic)
+            found[key] = {**own, **{number: max(offset, own.get(number, 0)) for number, offset in queues.items()}}
+        return found
 
     async def _table(self, address: str, code: RequestCode) -> dict[str, Any]:
         answer = await self._broker.remoting.invoke(address, Command.request(code), ASK_TIMEOUT_S)

@@ -1,8 +1,9 @@
 """The escape bridge: what an acting master has to write goes to brokers of other names, which take messages.
 
-A slave's log is its master's, so nothing may be written here. What delay levels and timers deliver meanwhile is sent to
-another broker that has the topic, as by a client. The services that put messages are not made for waiting: their put is
-answered "not yet" while a message is on its way, and "stored" when they come again with it.
+A slave's log is its master's, so nothing may be written here. What delay levels and timers deliver meanwhile, open half
+messages and popped messages that were not acknowledged are sent to another broker that has the topic, as by a client
+(to a retry topic any other broker will do: it makes one). The services that put messages are not made for waiting:
+their put is answered "not yet" while a message is on its way, and "stored" when they come again with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import itertools
 import logging
 from typing import TYPE_CHECKING
 
+from arrowmq.broker.names import RETRY_PREFIX, SELF_TEST_TOPIC, revive_topic
+from arrowmq.broker.pop.retry_topics import normal_topic
+from arrowmq.broker.pop.revive import ORIGIN_GROUP
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.store import Put, PutStatus
 from arrowmq.wire import fastjson
@@ -21,6 +25,7 @@ from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import Command
 from arrowmq.wire.headers import GetRouteInfo, SendMessage
+from arrowmq.wire.sysflag import TRANSACTION_PREPARED, transaction_type
 
 if TYPE_CHECKING:
     from arrowmq.broker import Broker
@@ -40,12 +45,15 @@ Key = tuple[str, int, str, bytes]
 class EscapeBridge:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._revive_topic = revive_topic(broker.config.broker_cluster_name)
         self._sending: dict[Key, asyncio.Task[bool]] = {}
         self._next = itertools.count()
         self.escaped = 0
 
     def put(self, record: Record) -> Put:
         """In the place of the store's own put, while this slave acts."""
+        if record.topic == self._revive_topic:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="a slave writes no check points")
         # Not by all properties: a timer stamps each try with its time.
         unique_id = record.properties.get(keys.UNIQ_KEY) or bytes(record.properties_raw).decode("utf-8", "replace")
         key = (record.topic, record.queue_id, unique_id, bytes(record.body))
@@ -64,12 +72,13 @@ class EscapeBridge:
 
     async def _send(self, record: Record) -> bool:
         try:
-            target = await self._queue(record.topic)
+            target = await self._queue(record)
             if target is None:
                 return False
             address, queue_id = target
+            is_half = transaction_type(record.sys_flag) == TRANSACTION_PREPARED
             header = SendMessage(
-                producer_group=GROUP,
+                producer_group=record.properties.get(keys.PGROUP, GROUP) if is_half else GROUP,
                 topic=record.topic,
                 default_topic="TBW102",
                 default_topic_queue_nums=4,
@@ -87,8 +96,16 @@ class EscapeBridge:
             return False
         return answer.code == ResponseCode.SUCCESS
 
-    async def _queue(self, topic: str) -> tuple[str, int] | None:
+    async def _queue(self, record: Record) -> tuple[str, int] | None:
         """A queue of the topic at another broker, in turn."""
+        found = await self._queues(record.topic)
+        if not found and record.topic.startswith(RETRY_PREFIX):
+            # Those who pop a topic are asked for its retries by every broker that has it.
+            normal = normal_topic(record.topic, record.properties.get(ORIGIN_GROUP, ""))
+            found = [(address, 0) for address, _ in await self._queues(normal) or await self._queues(SELF_TEST_TOPIC)]
+        return found[next(self._next) % len(found)] if found else None
+
+    async def _queues(self, topic: str) -> list[tuple[str, int]]:
         found: list[tuple[str, int]] = []
         for address in self._broker.config.namesrv_addresses:
             command = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfo(topic=topic))
@@ -105,7 +122,7 @@ class EscapeBridge:
                 if queue.broker_name != self._broker.config.broker_name and master and queue.perm & WRITE:
                     found += [(master, number) for number in range(queue.write_queue_nums)]
             break
-        return found[next(self._next) % len(found)] if found else None
+        return found
 
     async def stop(self) -> None:
         """What is on its way is given up: it is sent again by who acts next, perhaps twice."""

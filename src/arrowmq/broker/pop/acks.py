@@ -154,7 +154,7 @@ class AckService:
         if not offsets:
             return None
         put = None
-        if check_point.revive_offset != NOT_WRITTEN:
+        if check_point.revive_offset != NOT_WRITTEN and not self.log.is_closed:
             put = self.log.write_ack(check_point, offsets, is_batch=is_batch)
             self._check_put(put, check_point.lane.group, check_point.lane.topic, ACK)
         self.table.settle(check_point, sum(1 << check_point.index_of(offset) for offset in offsets))

@@ -5,6 +5,9 @@ of it was ever stored; if not, it is stored with the acks it has. Until one of t
 stays before its messages: a crash hands them out again, and loses none. Offsets are committed in the order of the pops.
 
 Off, which is Apache's default, every check point is stored at once, and the offset is committed with it.
+
+A slave that acts for its master can store none: there every check point stays in memory until its messages are
+acknowledged or sent elsewhere as retries. Those that are left when the master comes back are handed out once more.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ BUCKET_MS = 50
 # Beyond popCkStayBufferTimeOut, so that a check point is not stored a moment after it was spared (Apache's)
 SPARE_MS = 1500
 RETRY_MS = 100
+ACTING_MS = 60_000  # until an acting master looks again at what it cannot store
 SCAN_BOUNDS_MS = (1, 10, 100, 1000, 2000, 3000)
 
 
@@ -62,6 +66,11 @@ class Merging:
     def takes(self, check_point: CheckPoint) -> bool:
         """Keeps a check point in memory for a while, if it may; else it has to be stored now."""
         config = self.config
+        if self.log.is_closed:
+            if len(self.unwritten) >= config.pop_ck_max_buffer_size:
+                return False
+            self.unwritten[check_point] = self._due.add(check_point, check_point.revive_time + ACTING_MS)
+            return True
         if not config.enable_pop_buffer_merge:
             return False
         now_ms = self.clock.now_ms()
@@ -94,8 +103,9 @@ class Merging:
     def _stayed(self, items: Iterable[CheckPoint]) -> None:
         began_s = self.clock.monotonic()
         for check_point in list(items):
-            if check_point in self.unwritten and not self.write(check_point):
-                self.unwritten[check_point] = self._due.add(check_point, self.clock.now_ms() + RETRY_MS)
+            if check_point in self.unwritten and (self.log.is_closed or not self.write(check_point)):
+                wait_ms = ACTING_MS if self.log.is_closed else RETRY_MS
+                self.unwritten[check_point] = self._due.add(check_point, self.clock.now_ms() + wait_ms)
         self.scan_times.add(round((self.clock.monotonic() - began_s) * 1000))
 
     def _closed(self, check_point: CheckPoint) -> None:

@@ -4,7 +4,8 @@ Each check point has its own moment, to the hundredth of a second, and fails alo
 is tried again later and later, and holds up no other. That its messages were taken back is stored as acks of them, so
 that no crash brings them back a second time.
 
-It runs on a master alone (`role.py`): `resume` and `suspend` may come at any time.
+It runs on a master (`role.py`): `resume` and `suspend` may come at any time. A slave that acts for its master does it
+too: its copies go to brokers of other names, and nothing is written down but how far everything is done with.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from arrowmq.broker.runtime.stats import BrokerStats
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.broker.topics.table import Topics
 from arrowmq.clock import Clock
-from arrowmq.store import MessageStore
+from arrowmq.store import MessageStore, PutStatus
 from arrowmq.wire import properties as keys
 from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.records import Record, RecordError
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 BUCKET_MS = 10
 MESSAGES_A_TURN = 64
 BEHIND_MS = 100
+ON_ITS_WAY_MS = 50  # until another broker, which got a copy, is expected to have it
 FORGET_LANES_S = 60.0
 # A check point that came by the timer waits for its acks, which come by the timer a second later (Apache: 2 s)
 TIMER_MS = 2000
@@ -53,7 +55,13 @@ class NotNow(Exception):
     """A message that cannot be copied at the moment: the text says why."""
 
 
+class OnItsWay(Exception):
+    """Another broker was sent the copy: ask again whether it has it."""
+
+
 class ReviveService:
+    writes_topics_only = True  # an acting master does this too
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -127,9 +135,14 @@ class ReviveService:
     async def suspend(self) -> None:
         """The broker stops, or another one is the master now: what is known here of messages in flight grows old."""
         if self._is_ready:
-            self.merging.write_all()
+            if not self.log.is_closed:
+                self.merging.write_all()
             self._note()
         await self._halt()
+        self._is_ready = False
+
+    def progress_taken(self) -> None:
+        """The offsets are another broker's, which did this in the meantime: `resume` reads the log from there."""
         self._is_ready = False
 
     async def stop(self) -> None:
@@ -196,7 +209,8 @@ class ReviveService:
         if self.log.is_behind(check_point.revive_queue) or (check_point.waits_for_timer and self.timer_is_behind()):
             self.watch(check_point, now_ms + BEHIND_MS)  # its acks may be among what is not read yet
             return
-        if check_point.revive_offset < 0 and not self.merging.write(check_point):
+        is_in_log = check_point.revive_offset >= 0 or self.log.is_closed
+        if not is_in_log and not self.merging.write(check_point):
             self._later(check_point)
             return
         lane = check_point.lane
@@ -210,17 +224,23 @@ class ReviveService:
             return
         done: list[int] = []
         failure = ""
+        is_on_its_way = False
         for offset in check_point.open_offsets():
             try:
                 self._copy(check_point, offset)
             except NotNow as problem:
                 failure = str(problem)
                 break
+            except OnItsWay:
+                is_on_its_way = True
+                break
             done.append(offset)
         if done:
             self._settle(check_point, done)
             self._notify_waiting(normal_topic(lane.topic, lane.group), lane.group)
-        if failure:
+        if is_on_its_way:
+            self.watch(check_point, now_ms + ON_ITS_WAY_MS)
+        elif failure:
             log.warning(
                 "check point %s: message %d cannot be revived (try %d): %s",
                 *(self._name(check_point), check_point.open_offsets()[0], check_point.tries + 1, failure),
@@ -249,10 +269,17 @@ class ReviveService:
         self.watch(check_point, self.clock.now_ms() + wait_s * 1000)
 
     def _settle(self, check_point: CheckPoint, offsets: list[int]) -> None:
+        if self.log.is_closed:
+            self._settle_in_table(check_point, offsets)
+            self._note()
+            return
         put = self.log.write_ack(check_point, offsets, is_batch=True)
         if put.status not in STORED:
             # In memory it is done; a crash now would revive these messages once more.
             log.warning("revived messages are not noted: %s", put.reason or put.status.name)
+        self._settle_in_table(check_point, offsets)
+
+    def _settle_in_table(self, check_point: CheckPoint, offsets: list[int]) -> None:
         bits = sum(1 << check_point.index_of(offset) for offset in offsets)
         self.table.settle(check_point, bits)
 
@@ -303,8 +330,12 @@ class ReviveService:
             log.info("check point %s: message %d is no longer in the log", self._name(check_point), offset)
             return
         name = self.retry_topics.written(lane.topic, lane.group)
-        retry = self.retry_topics.ensure(name, lane.group)
-        put = self.store.put(self._revived(found, check_point, name, self.retry_topics.queue_of(retry, found.queue_id)))
+        queue_id = 0
+        if not self.log.is_closed:
+            queue_id = self.retry_topics.queue_of(self.retry_topics.ensure(name, lane.group), found.queue_id)
+        put = self.store.put(self._revived(found, check_point, name, queue_id))
+        if put.status is PutStatus.PUT_TO_REMOTE_BROKER_FAIL:
+            raise OnItsWay
         self.counts.retry_message(lane.group, lane.topic, put.status.name)
         if put.status not in STORED:
             raise NotNow(put.reason or put.status.name)

@@ -133,6 +133,11 @@ class ReviveLog:
         """The revive queue of the next pop."""
         return (self._turn + 1) % len(self.queues)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be written here: this is a slave that acts for its master."""
+        return self.store.escape is not None
+
     def next_queue(self) -> int:
         self._turn += 1
         return self._turn % len(self.queues)

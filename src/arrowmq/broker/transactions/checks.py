@@ -5,6 +5,10 @@ with its count of checks raised, and some live member of its producer group is a
 any member must be able to answer for the group. A half message that was asked about transactionCheckMax times, or is
 older than the files are kept, is parked in TRANS_CHECK_MAX_TIME_TOPIC, where an administrator can revive it. A round
 asks about so many at most, the oldest first; the others wait for the next.
+
+A slave that acts for its master can write nothing to the half queue. It hands each open half message that is old enough
+on to a broker of another name, as if its producer had sent it there; that one asks about it from then on. How far it
+came is an offset of CID_RMQ_SYS_TRANS, which the master takes over when it is back.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from arrowmq.broker.topics.table import Topics
 from arrowmq.broker.transactions.log import HALF_QUEUE, NotStored, TransactionLog, transaction_id
 from arrowmq.broker.transactions.service import immunity_ms
 from arrowmq.clock import Clock
-from arrowmq.store import MessageStore
+from arrowmq.store import MessageStore, PutStatus
 from arrowmq.wire import properties as keys
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command
@@ -36,9 +40,13 @@ CHECKS_A_TURN = 16
 # Each of them writes the half message anew: more at a time would hold up the messages of others. A batch of Spark has
 # hundreds of thousands open, and ends them without being asked.
 CHECKS_A_ROUND = 2000
+HAND_ON_S = 5.0  # for one of them to be taken by another broker
+HAND_ON_LOOK_S = 0.02
 
 
 class TransactionChecks:
+    writes_topics_only = True  # an acting master does this too
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -60,6 +68,7 @@ class TransactionChecks:
         self.rounds = 0
         self.asked = 0
         self.parked = 0
+        self.handed_on = 0
         self._unasked: Counter[str] = Counter()
         self._is_running = False
         self._has_copied = config.broker_role == SLAVE  # the log grew without this service having a part in it
@@ -74,6 +83,10 @@ class TransactionChecks:
     async def suspend(self) -> None:
         self._is_running, self._has_copied = False, True
 
+    def progress_taken(self) -> None:
+        """The offsets are another broker's, which did this in the meantime: `resume` reads the log from there."""
+        self._has_copied = True
+
     async def round(self) -> None:
         """Goes through what is open now; what comes meanwhile is for the next round."""
         if not self._is_running:
@@ -86,7 +99,7 @@ class TransactionChecks:
         steps = 0
         try:
             while offset < end and steps < CHECKS_A_ROUND and self.clock.now_ms() - began_ms < LONGEST_ROUND_MS:
-                if not self._step(offset, began_ms):
+                if not (await self._hand_on(offset) if self._is_acting else self._step(offset, began_ms)):
                     break
                 transactions.done_up_to(offset + 1)
                 offset = transactions.next_open(offset + 1)
@@ -111,6 +124,29 @@ class TransactionChecks:
         end = self.store.max_offset(HALF_TOPIC, HALF_QUEUE)
         transactions.done_up_to(min(transactions.next_open(transactions.done_before), end))
         await transactions.persist_progress()
+
+    @property
+    def _is_acting(self) -> bool:
+        return self.store.escape is not None
+
+    async def _hand_on(self, offset: int) -> bool:
+        """Has another broker take one open half message. False if it is too young, or nobody takes it now."""
+        half = self.transactions.half_of(offset)
+        if half is None or not half.properties.get(keys.REAL_TOPIC):
+            log.error("half message %d cannot be read and is passed over", offset)
+            return True
+        now_ms = self.clock.now_ms()
+        own_ms = immunity_ms(half, self.config.transaction_time_out)
+        if 0 <= now_ms - half.store_timestamp < max(own_ms or 0, self.config.transaction_time_out):
+            return False
+        record = self.transactions.as_sent(half)
+        last_s = self.clock.monotonic() + HAND_ON_S
+        while self._is_running and self.clock.monotonic() < last_s:
+            if self.store.put(record).status is PutStatus.PUT_OK:
+                self.handed_on += 1
+                return True
+            await self.clock.sleep(HAND_ON_LOOK_S)
+        return False
 
     def _step(self, offset: int, began_ms: int) -> bool:
         """Deals with one open half message. False if it, and so all after it, are too young."""

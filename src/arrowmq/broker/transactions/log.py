@@ -30,7 +30,7 @@ from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.wire import properties as keys
 from arrowmq.wire.properties import encode_properties
 from arrowmq.wire.records import Record, RecordError, decode_record
-from arrowmq.wire.sysflag import TRANSACTION_COMMIT, transaction_type
+from arrowmq.wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, transaction_type, with_transaction_type
 
 log = logging.getLogger(__name__)
 
@@ -271,6 +271,16 @@ class TransactionLog:
     def revive(self, parked: Record) -> None:
         """Gives a parked half message a new life, with no check counted yet."""
         self._put(self._like(parked, HALF_TOPIC, {**parked.properties, keys.TRANSACTION_CHECK_TIMES: "0"}))
+
+    def as_sent(self, half: Record) -> Record:
+        """A half message as its producer sent it, for a broker of another name."""
+        properties = {**half.properties, keys.TRAN_MSG: "true"}
+        topic = properties.pop(keys.REAL_TOPIC, "")
+        queue_id = properties.pop(keys.REAL_QID, "0")
+        record = self._like(half, topic, properties)
+        record.queue_id = int(queue_id) if queue_id.isdecimal() else 0
+        record.sys_flag = with_transaction_type(half.sys_flag, TRANSACTION_PREPARED)
+        return record
 
     def _follow(self, half: Record, topic: str, properties: dict[str, str]) -> Record:
         self.settle()
