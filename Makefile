@@ -117,6 +117,9 @@ bench-pauses: setup  ## how long the broker's loop is held up by flushes, new fi
 bench-pop: setup  ## pops and acks beside the Apache broker: rate, CPU, latency, a million messages in flight
 	$(BIN)/python -m benchmarks.pop --java
 
+bench-replicas: setup  ## what a slave costs, our pair beside Apache's (7 minutes)
+	$(BIN)/python -m benchmarks.replicas
+
 bench-proxy: setup  ## gRPC clients: our proxy beside Apache's local one, by a raw generator
 	$(BIN)/python -m benchmarks.proxy
 

@@ -1,13 +1,16 @@
 """`python -m benchmarks.replicas [--seconds S] [--systems NAME …]`: what a slave costs, on our pair and on Apache's.
 
-Master and slave of each kind, one pair after the other in fresh folders, with the same raw generator:
+One pair after the other in fresh folders, with the same load: Apache's own benchmark Producer (64 threads) and the raw
+generator (64 connections, 8 in flight each), messages of 1 KiB.
 
-  alone     the master without a slave: what the next line is held against
+  alone     ASYNC_MASTER without a slave (ours): what the next line is held against
   async     ASYNC_MASTER with a slave: CPU a message of both
-  sync      SYNC_MASTER, inSyncReplicas=2, 64 connections: rate
-  lag       2,000 messages a second: how far behind the slave is, sampled every 10 ms
-  catch-up  an empty slave that joins: bytes a second, beside a plain copy of the files over loopback
-  ten       ten slaves at once: CPU a message of the master
+  lag       of the same pair, at 2,000 messages a second: how long the slave's queue lags behind the master's
+  sync      SYNC_MASTER, inSyncReplicas=2: rate
+  catch-up  a slave that has nothing of several GiB: bytes a second, beside a plain copy of the files over loopback.
+            Apache's master gives an empty slave its last file alone, so there the slave has a first message, and was
+            away while the rest was written
+  ten       ten slaves at once (of ours): CPU a message of the master and of each
 
 Run it alone on the machine; what it prints goes to benchmarks/results.
 """
@@ -15,34 +18,36 @@ Run it alone on the machine; what it prints goes to benchmarks/results.
 from __future__ import annotations
 
 import argparse
-import asyncio
+import bisect
 import json
 import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from oracle import apache, arrow
 from oracle.java import Value
 from oracle.ports import broker_port
 from oracle.process import Server
 
-from arrowmq.remoting.client import RemotingClient
-from arrowmq.wire import fastjson
-from arrowmq.wire.bodies import KVTable
-from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frames import Command
 from benchmarks import loads
 from benchmarks.__main__ import RESULTS, say
-from benchmarks.loads import QUEUES, metrics
+from benchmarks.asking import Asker
+from benchmarks.loads import QUEUES, Metrics, metrics
+from benchmarks.memory import touch_free_memory
 from benchmarks.systems import APACHE_JVM, SYSTEMS, System
 
 MASTER: dict[str, Value] = {"slaveReadEnable": True}
+SYNC: dict[str, Value] = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 APACHE_ONLY: dict[str, Value] = {"brokerFastFailureEnable": False, "osPageCacheBusyTimeOutMills": 30_000}
-TOPIC = "BenchmarkTest"
+TOPIC, ONE_QUEUE = "Replicated", "OneQueue"
+RUNTIME_INFO = 28
+RATE = 2000
+LARGE = 16_384
+Found = dict[str, Metrics]
 
 
 def slave_of(system: System, number: int = 1) -> Server:
@@ -60,66 +65,92 @@ def slave_of(system: System, number: int = 1) -> Server:
     return arrow.broker(folder, port, system.namesrv, **config)
 
 
-def end_of(server: Server) -> int:
-    async def ask() -> int:
-        client = RemotingClient()
-        try:
-            answer = await client.invoke(server.address, Command.request(RequestCode.GET_BROKER_RUNTIME_INFO), 10)
-            return int(fastjson.loads(answer.body, type=KVTable).table["commitLogMaxOffset"])
-        finally:
-            await client.close()
-
-    return asyncio.run(ask())
+def end_of(asker: Asker) -> int:
+    """Where a broker's log ends."""
+    code, _, body = asker.ask(RUNTIME_INFO)
+    while code:  # under load Apache's broker may have no time for it
+        time.sleep(0.2)
+        code, _, body = asker.ask(RUNTIME_INFO)
+    return int(json.loads(body)["table"]["commitLogMaxOffset"])
 
 
-def caught_up(master: Server, slave: Server, timeout_s: float = 300) -> float:
-    """Seconds until the slave has all that the master has."""
-    began = time.monotonic()
-    while end_of(slave) < end_of(master):
-        if time.monotonic() - began > timeout_s:
-            raise RuntimeError("the slave does not catch up")
-        time.sleep(0.05)
-    return time.monotonic() - began
+def caught_up(master: Server, slave: Server, timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    with closing(Asker(master.address)) as ours, closing(Asker(slave.address)) as theirs:
+        while end_of(theirs) < end_of(ours):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the slave at {slave.address} does not catch up")
+            time.sleep(0.05)
 
 
-def send(
-    system: System, seconds: float, slaves: list[Server], connections: int = 64, inflight: int = 8
-) -> dict[str, float]:
-    """A load, with the rate and the CPU a message of master and slaves."""
-    words = (TOPIC, QUEUES, 64, inflight, 1024, seconds, 0, "binary", 1)
-    before = [slave.cpu_seconds() for slave in slaves]
-    said, cpu = loads.raw(system, "send", *words)
-    found = metrics(said["sent"], said["seconds"], cpu)
+class Cost:
+    """CPU seconds of a master and its slaves, over a while."""
+
+    def __init__(self, system: System, slaves: list[Server]) -> None:
+        self._servers = [system.broker, *slaves]
+        self._before = [server.cpu_seconds() for server in self._servers]
+        self._began = time.monotonic()
+
+    def of(self, messages: int, seconds: float | None = None) -> Metrics:
+        took = seconds or time.monotonic() - self._began
+        master, *slaves = (server.cpu_seconds() - cpu for server, cpu in zip(self._servers, self._before, strict=True))
+        found = metrics(messages, took, master)
+        if slaves:
+            found["slave_cpu_us"] = statistics.mean(slaves) / max(1, messages) * 1e6
+        return found
+
+
+def raw(system: System, slaves: list[Server], seconds: float, inflight: int = 8) -> Metrics:
+    cost = Cost(system, slaves)
+    said, _ = loads.raw(system, "send", TOPIC, QUEUES, 64, inflight, 1024, seconds, 0, "binary", 1)
     for slave in slaves:
         caught_up(system.broker, slave)
-    for number, slave in enumerate(slaves):
-        found[f"slave{number + 1}_cpu_us"] = (slave.cpu_seconds() - before[number]) / max(1, said["sent"]) * 1e6
-    found["failed"] = said["failed"]
-    return found
+    return {**cost.of(said["sent"], said["seconds"]), "failed": said["failed"]}
 
 
-def lag(system: System, slave: Server, seconds: float) -> dict[str, float]:
-    """How many bytes the slave is behind at 2,000 messages a second, as milliseconds of that load."""
-    samples: list[float] = []
+def java(system: System, slaves: list[Server], warm_s: float, seconds: float) -> Metrics:
+    with (
+        closing(system.asker()) as asker,
+        loads.java_program("Producer", system, "-t", TOPIC, "-w", "64", "-s", "1024"),
+    ):
+        first = asker.stored(TOPIC, QUEUES)
+        while asker.stored(TOPIC, QUEUES) == first:
+            time.sleep(0.05)
+        time.sleep(warm_s)
+        touch_free_memory()
+        time.sleep(1)
+        cost, before = Cost(system, slaves), asker.stored(TOPIC, QUEUES)
+        time.sleep(seconds)
+        return cost.of(asker.stored(TOPIC, QUEUES) - before)
+
+
+def lag(system: System, slave: Server, seconds: float) -> Metrics:
+    """For how long the master has had what the slave lacks, each time that the slave is asked for its queue's end."""
+    sizes: tuple[list[tuple[int, float]], list[tuple[int, float]]] = [], []
     is_over = threading.Event()
 
-    def sample() -> None:
-        while not is_over.is_set():
-            behind = max(0, end_of(system.broker) - end_of(slave))
-            samples.append(behind / (2000 * 1300) * 1000)
-            time.sleep(0.01)
+    def watch(address: str, seen: list[tuple[int, float]]) -> None:
+        with closing(Asker(address)) as asker:
+            while not is_over.is_set():
+                seen.append((asker.stored_in(ONE_QUEUE, 0), time.monotonic()))
+                time.sleep(0.001)
 
-    watcher = threading.Thread(target=sample)
-    watcher.start()
-    began, sent = time.monotonic(), 0
-    while time.monotonic() - began < seconds:
-        loads.raw(system, "send", TOPIC, QUEUES, 8, 1, 1024, 0, 200, "binary", 1)
-        sent += 200
-        time.sleep(max(0.0, sent / 2000 - (time.monotonic() - began)))
+    addresses = (system.broker.address, slave.address)
+    watchers = [threading.Thread(target=watch, args=pair) for pair in zip(addresses, sizes, strict=True)]
+    for watcher in watchers:
+        watcher.start()
+    loads.raw(system, "latency", ONE_QUEUE, RATE, 1024, seconds)
     is_over.set()
-    watcher.join()
+    for watcher in watchers:
+        watcher.join()
+    master = sizes[0]
+    samples = []
+    for has, at in sizes[1]:
+        place = bisect.bisect_right(master, (has, float("inf")))  # the first time that it was seen with more
+        if has and place < len(master):
+            samples.append(max(0.0, at - master[place][1]) * 1000)
     samples.sort()
-    return {"p50_ms": statistics.median(samples), "p99_ms": samples[int(len(samples) * 0.99)]}
+    return {"p50_ms": statistics.median(samples), "p99_ms": samples[int(len(samples) * 0.99)], "samples": len(samples)}
 
 
 def plain_copy(files: list[Path], target: Path) -> float:
@@ -145,77 +176,100 @@ def plain_copy(files: list[Path], target: Path) -> float:
     return total / (time.monotonic() - began)
 
 
-def measure(name: str, seconds: float, gibibytes: float) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    kind = SYSTEMS[name]
-    extra = APACHE_ONLY if name == "apache" else {}
-
-    def with_pair(label: str, role: dict[str, Value], slaves: int, work: Callable[[System, list[Server]], Any]) -> None:
-        with kind(**{**MASTER, **extra, **role}) as system:
-            running = [slave_of(system, number + 1).start() for number in range(slaves)]
+def catch_up(system: System, gibibytes: float) -> Metrics:
+    slave = slave_of(system)
+    with closing(system.asker()) as asker:
+        asker.create_topic(TOPIC, QUEUES)
+        loads.raw(system, "send", TOPIC, QUEUES, 1, 1, LARGE, 0, 8, "binary", 1)
+        if system.name == "apache":
+            slave.start()
             try:
-                found[label] = work(system, running)
-                say(f"{name:8} {label:9} {json.dumps(found[label])}")
+                caught_up(system.broker, slave)
             finally:
-                for slave in running:
-                    slave.kill()
-
-    def warm(system: System, slaves: list[Server]) -> dict[str, float]:
-        send(system, seconds, slaves)
-        return send(system, seconds, slaves)
-
-    def one_each(system: System, slaves: list[Server]) -> dict[str, float]:
-        send(system, seconds, slaves, 1)
-        return send(system, seconds, slaves, 1)
-
-    def lagging(system: System, slaves: list[Server]) -> dict[str, float]:
-        send(system, seconds, slaves)
-        return lag(system, slaves[0], seconds)
-
-    sync: dict[str, Value] = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
-    with_pair("alone", {}, 0, warm)
-    with_pair("async", {}, 1, warm)
-    with_pair(
-        "sync",
-        sync,
-        1,
-        lambda system, slaves: (send(system, seconds, slaves, 64, 1), send(system, seconds, slaves, 64, 1))[1],
-    )
-    with_pair("lag", {}, 1, lambda system, slaves: (send(system, seconds, slaves), lag(system, slaves[0], seconds))[1])
-
-    def late(system: System, slaves: list[Server]) -> dict[str, float]:
-        while end_of(system.broker) < gibibytes * (1 << 30):
-            loads.raw(system, "send", TOPIC, QUEUES, 64, 8, 16_384, 0, 20_000, "binary", 1)
-        total = end_of(system.broker)
-        slave = slave_of(system, 1)
-        began = time.monotonic()
-        slave.start()
-        try:
-            caught_up(system.broker, slave)
-            took = time.monotonic() - began
-            cpu = slave.cpu_seconds()
-        finally:
-            slave.kill()
-        logs = sorted((system.folder / "commitlog").iterdir()) if name == "arrowmq" else []
-        bare = plain_copy(logs, system.folder / "copied") if logs else 0.0
-        return {"bytes": total, "bytes_per_s": total / took, "slave_cpu_s": cpu, "plain_copy_bytes_per_s": bare}
-
-    # Apache's master sends a new slave its last file alone: one file holds all of it.
-    one_file: dict[str, Value] = {}
-    if name == "apache":
-        one_file["mappedFileSizeCommitLog"] = int((gibibytes + 1) * (1 << 30)) & ~4095
-    with_pair("catch-up", one_file, 0, late)
-    with_pair("ten", {}, 10 if name == "arrowmq" else 0, warm)
+                slave.kill()
+        while (total := end_of(asker)) < gibibytes * (1 << 30):
+            count = min(20_000, int((gibibytes * (1 << 30) - total) / LARGE) + 1)
+            loads.raw(system, "send", TOPIC, QUEUES, 64, 8, LARGE, 0, count, "binary", 1)
+    logs = sorted((system.folder / "commitlog").iterdir()) if system.name == "arrowmq" else []
+    plain = [plain_copy(logs, system.folder / "copied")] if logs else []
+    touch_free_memory()
+    # From the first bytes to the last: neither the start of the process counts nor how soon it finds its master.
+    seen: list[tuple[float, int]] = []
+    slave.start()
+    try:
+        with closing(Asker(slave.address)) as asker:
+            while not seen or seen[-1][1] < total:
+                seen.append((time.monotonic(), end_of(asker)))
+                time.sleep(0.02)
+        cpu = slave.cpu_seconds()
+    finally:
+        slave.kill()
+    began, first = next((sample for sample in reversed(seen) if sample[1] < total // 100), seen[0])
+    found = {"bytes": total, "bytes_per_s": (total - first) / (seen[-1][0] - began), "slave_cpu_s": cpu}
+    if logs:  # before and after: the disk may still be busy with what was written
+        found["plain_copy_bytes_per_s"] = max(*plain, plain_copy(logs, system.folder / "copied"))
     return found
+
+
+@contextmanager
+def pair(name: str, slaves: int, /, **config: Value) -> Iterator[tuple[System, list[Server]]]:
+    extra = APACHE_ONLY if name == "apache" else {}
+    with SYSTEMS[name](**{**MASTER, **extra, **config}) as system:
+        running = []
+        try:
+            for number in range(slaves):
+                running.append(slave_of(system, number + 1).start())
+            with closing(system.asker()) as asker:
+                for topic, queues in ((TOPIC, QUEUES), (ONE_QUEUE, 1)):
+                    asker.create_topic(topic, queues)
+            yield system, running
+        finally:
+            for slave in running:
+                slave.kill()
+
+
+def measure(name: str, warm_s: float, seconds: float, gibibytes: float, parts: list[str]) -> Found:
+    found: Found = {}
+
+    def record(label: str, result: Metrics) -> None:
+        found[label] = result
+        say(f"{name:8} {label:11} " + json.dumps({key: round(value, 2) for key, value in result.items()}))
+
+    for label, slaves in (("alone", 0), ("async", 1)):
+        if label in parts and (slaves or name == "arrowmq"):
+            with pair(name, slaves) as (system, running):
+                record(f"{label} java", java(system, running, warm_s, seconds))
+                raw(system, running, seconds)
+                record(f"{label} raw", raw(system, running, seconds))
+                if running and "lag" in parts:
+                    record("lag", lag(system, running[0], seconds))
+    if "sync" in parts:
+        with pair(name, 1, **SYNC) as (system, running):
+            record("sync java", java(system, running, warm_s, seconds))
+    if "catch-up" in parts:
+        with pair(name, 0) as (system, _):
+            record("catch-up", catch_up(system, gibibytes))
+    if "ten" in parts and name == "arrowmq":
+        with pair(name, 10) as (system, running):
+            raw(system, running, seconds)
+            record("ten raw", raw(system, running, seconds))
+    return found
+
+
+PARTS = ["alone", "async", "lag", "sync", "catch-up", "ten"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=8, help="of each load")
-    parser.add_argument("--gibibytes", type=float, default=4, help="that an empty slave copies")
+    parser.add_argument("--warm", type=float, default=12, help="seconds of load before a pair is measured")
+    parser.add_argument("--seconds", type=float, default=8, help="of each measurement")
+    parser.add_argument("--gibibytes", type=float, default=4, help="that a slave catches up with")
     parser.add_argument("--systems", nargs="+", choices=["arrowmq", "apache"], default=["arrowmq", "apache"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
-    found = {name: measure(name, options.seconds, options.gibibytes) for name in options.systems}
+    found = {
+        name: measure(name, options.warm, options.seconds, options.gibibytes, options.parts) for name in options.systems
+    }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "replicas.json").write_text(json.dumps(found, indent=1) + "\n")
 

@@ -13,6 +13,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from arrowmq.auth.settings import read_inner_credentials
+from arrowmq.auth.signature import sign
 from arrowmq.broker.role import MASTER_ID, Master
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError, parse_properties
@@ -65,7 +67,8 @@ class AnalyticReplica:
         self._settings = dict(settings or {})
         self._clock: Clock = clock or SystemClock()
         self._disk = disk
-        self.remoting = RemotingClient(self._clock)
+        self._credentials = read_inner_credentials(self._settings.get("innerClientAuthenticationCredentials", ""))
+        self.remoting = RemotingClient(self._clock, sign=self._sign)
         self.master = Master()
         self.store: MessageStore | None = None
         self.follower: Follower | None = None
@@ -108,6 +111,11 @@ class AnalyticReplica:
         await self.remoting.close()
         if self.store is not None:
             self.store.close()
+
+    def _sign(self, request: Command) -> None:
+        if self._credentials is not None:
+            ours = self._credentials
+            sign(request.ext, request.body, ours.access_key, ours.secret_key.encode(), ours.security_token)
 
     async def _look(self) -> None:
         """The master may be another one by now, or at another address."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from arrowmq.remoting.address import format_address
+from arrowmq.replica.hello import Greeting
 from arrowmq.replica.protocol import LARGEST_PACKET, LogBounds, MasterSession, Packet, ProtocolError
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Rate:
 
 
 class Feed:
-    """`on_moved(feed)` when it acknowledges more, `on_closed(feed, why)` once at its end."""
+    """`admit(feed)` after its greeting: why it may not stay, if so; `on_moved(feed)` when it acknowledges more;
+    `on_closed(feed, why)` once at its end."""
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class Feed:
         on_moved: Callable[[Feed], object],
         on_closed: Callable[[Feed, str], object],
         session: MasterSession | None = None,
+        greeting: Greeting,
+        admit: Callable[[Feed], str | None],
     ) -> None:
         self._socket = connection
         self._store = store
@@ -62,6 +66,8 @@ class Feed:
         self._on_moved = on_moved
         self._on_closed = on_closed
         self.session = session or MasterSession()
+        self.greeting = greeting
+        self._admit = admit
         host, port = connection.getpeername()[:2]
         self.host: str = host
         self.peer = format_address(host, port)
@@ -108,6 +114,17 @@ class Feed:
             self.close("it hung up")
             return
         self.received_s = self._clock.monotonic()
+        if not self.greeting.is_over:
+            rest = self.greeting.take(data)
+            if rest is None:
+                return
+            data = rest
+            refusal = self._admit(self)
+            if refusal is not None:
+                self.close(refusal)
+                return
+            if not data:
+                return
         was_begun = self.session.is_begun
         try:
             has_moved = self.session.take(data, self.bounds())
@@ -201,8 +218,8 @@ class Feed:
         """Prepare a packet; False if there is none now."""
         if not self.session.is_begun:
             return False
-        most = self._batch_bytes if self.allowance is None else min(self._batch_bytes, self.allowance)
         bounds = self.bounds()
+        most = self._batch_bytes if self.allowance is None else min(self._batch_bytes, self.allowance)
         if self.session.next_offset < bounds.begin:
             self.close(f"what it needs next, at {self.session.next_offset}, was deleted: it was too far behind")
             return False

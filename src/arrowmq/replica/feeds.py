@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from arrowmq.auth.settings import read_networks
 from arrowmq.clock import Clock, Timer
 from arrowmq.replica.feed import Feed
+from arrowmq.replica.hello import Greeting, Tickets
 from arrowmq.replica.members import Members
 from arrowmq.replica.protocol import MasterSession
 from arrowmq.store import Put, PutStatus
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 
 # Nobody waits for the slaves of an ASYNC_MASTER, so they are looked after so often while the log grows: Apache's master
 # looks every 100 ms.
-TICK_S = 0.004
+TICK_S = 0.01
 IDLE_TICK_S = 0.02
 SECOND_S = 1.0
 MOST_FEEDS = 128
@@ -64,6 +65,8 @@ class Feeds:
         self._is_pump_scheduled = False
         self._is_sync = False
         self._refresh: asyncio.Task[None] | None = None
+        self.tickets = Tickets(clock)
+        self.needs_proof = False  # users are on: a slave has to prove who it is
         self.refused = 0  # connections that were one too many, or a stranger's
         self._trusted = read_networks("haTrustedSources", config.ha_trusted_sources)
 
@@ -149,6 +152,8 @@ class Feeds:
                 on_moved=self._moved,
                 on_closed=self._closed,
                 session=self.make_session(),
+                greeting=Greeting(self.tickets),
+                admit=self._admit,
             )
         except OSError:  # it is gone already
             connection.close()
@@ -160,6 +165,18 @@ class Feeds:
         self._refresh_members()
         if self._tick_timer is None:
             self._tick()
+
+    def _admit(self, feed: Feed) -> str | None:
+        """Why a connection may not stay, once it has greeted."""
+        if feed.greeting.is_forged:
+            return "the ticket that it shows was not given by this master, or is used up or too old"
+        if self.needs_proof and feed.greeting.broker_id is None and not self._members.is_named(feed.host):
+            return (
+                "users are on, and it did not prove who it is: an ArrowMQ slave needs "
+                "innerClientAuthenticationCredentials of a user with the right to update the cluster, an Apache slave "
+                "has to be named in haSlaveAddresses"
+            )
+        return None
 
     def make_session(self) -> MasterSession:
         """The protocol that is spoken with a slave."""
@@ -233,7 +250,7 @@ class Feeds:
 
     def settle(self) -> None:
         """Count the members anew, and promise what can be kept."""
-        self._counted = self._members.count(self._feeds)
+        self._counted = self._members.count(self._feeds, needs_proof=self.needs_proof)
         in_sync = len(self.in_sync())
         positions = self._store.positions
         if not self._is_sync:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from arrowmq.remoting.address import AddressError, parse_address
 from arrowmq.replica import master_check
+from arrowmq.replica.hello import READER, hello_for
 from arrowmq.replica.protocol import Packet, ProtocolError, SlaveSession
 from arrowmq.store.copied_log import CopiedLog, CopyRefused
 from arrowmq.store.errors import StoreError
@@ -73,6 +74,7 @@ class Follower:
         self.received_ms = self.reported_ms = 0
         self.received_bytes = 0
         self.master_end = 0  # as far as it is known
+        self.hello_id: Callable[[], int] = lambda: READER  # the broker id under which it greets
         self.on_state: list[Callable[[], object]] = []
 
     # Life
@@ -157,6 +159,8 @@ class Follower:
 
     async def _connect(self, host: str, port: int) -> socket.socket:
         loop = asyncio.get_running_loop()
+        master = self._find_master().address
+        hello = await hello_for(self._remoting, master, self.hello_id()) if master else b""
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
         connection = socket.socket(family, kind, protocol)
@@ -168,6 +172,8 @@ class Follower:
             connection.close()
             raise
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hello:
+            connection.send(hello)  # so few bytes fit into what a new connection buffers
         return connection
 
 

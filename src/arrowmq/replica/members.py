@@ -1,8 +1,9 @@
 """The brokers of one name, as the NameServers know them: whose acknowledgement counts, and who is there.
 
 Apache's master takes whoever sends eight bytes to its HA port for a slave. Here a connection counts if it comes from
-the host of a registered slave, and from each host at most as many as are registered there, the oldest first. Slaves
-that cannot be seen in a NameServer are named in `haSlaveAddresses`.
+the host of a registered slave, and from each host at most as many as are registered there: those first that said which
+slave they are (`hello`), then the oldest. Slaves that cannot be seen in a NameServer are named in `haSlaveAddresses`.
+While users are on, only those count that proved who they are, and the named ones.
 """
 
 from __future__ import annotations
@@ -68,21 +69,34 @@ class Members:
         for broker_id, address in self.addresses.items():
             if broker_id != MASTER_ID:
                 hosts[_host(address)] += 1
-        for named in self._config.ha_slave_addresses.replace(";", ",").split(","):
-            if named.strip():
-                hosts[_host(named.strip())] += 1
-        return hosts
+        return hosts + self._named()
 
-    def count(self, feeds: Iterable[Feed]) -> list[Feed]:
-        """Mark the feeds that count, and return them."""
-        left = self.slave_hosts()
-        counted = []
+    def _named(self) -> Counter[str]:
+        names = self._config.ha_slave_addresses.replace(";", ",").split(",")
+        return Counter(_host(name.strip()) for name in names if name.strip())
+
+    def is_named(self, host: str) -> bool:
+        return host in self._named()
+
+    def count(self, feeds: Iterable[Feed], *, needs_proof: bool = False) -> list[Feed]:
+        """Mark the feeds that count, and return them, the oldest first."""
+        feeds = list(feeds)
+        left = self._named() if needs_proof else self.slave_hosts()
+        known: set[int] = set()
         for feed in feeds:
-            feed.is_member = feed.session.is_begun and left[feed.host] > 0
-            if feed.is_member:
+            broker_id = feed.greeting.broker_id
+            feed.is_member = False
+            if broker_id is None or broker_id <= MASTER_ID or broker_id in known or not feed.session.is_begun:
+                continue
+            if needs_proof or left[feed.host] > 0:
+                feed.is_member = True
+                known.add(broker_id)
                 left[feed.host] -= 1
-                counted.append(feed)
-        return counted
+        for feed in feeds:
+            if feed.greeting.broker_id is None and feed.session.is_begun and left[feed.host] > 0:
+                feed.is_member = True
+                left[feed.host] -= 1
+        return [feed for feed in feeds if feed.is_member]
 
 
 def _host(address: str) -> str:

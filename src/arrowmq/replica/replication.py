@@ -52,6 +52,7 @@ class Replication:
             wants_whole_log=config.ha_copy_whole_log,
         )
         self.follower.on_state.append(self._follower_changed)
+        self.follower.hello_id = lambda: config.broker_id
         self.tables = TableCopy(broker)
         self.acting = ActingMaster(broker, self.members, self.feeds)
         broker.handlers.add_service(self.acting)
@@ -74,6 +75,7 @@ class Replication:
 
     async def start(self) -> None:
         """Open the HA port, before anybody hears of it. One that needs no slaves does without it if it is taken."""
+        self.feeds.needs_proof = self.broker.guard.is_on
         port = 0 if self._wants_any_port else self.config.ha_port
         try:
             self.config.ha_listen_port = self.feeds.listen(self.config.bind_address, port)
@@ -207,11 +209,12 @@ class Replication:
         )
 
     @handles(RequestCode.EXCHANGE_BROKER_HA_INFO)
-    def exchange(self, request: ExchangeHAInfo) -> Answer | ExchangeHAInfo:
+    async def exchange(self, request: ExchangeHAInfo) -> Answer | ExchangeHAInfo:
         """Without fields a question: where a slave finds this master. With them, what a slave is told."""
         if request.master_ha_address is not None:
             if self.broker.role.is_slave:
                 self.broker.role.follow(Master(request.master_address or "", request.master_ha_address))
+                await self.acting.hand_over()
                 self.master_flush_offset = request.master_flush_offset or self.master_flush_offset
             return Answer()
         if self.broker.role.is_slave:
@@ -221,7 +224,14 @@ class Replication:
             master_flush_offset=int(self.broker.store.flushed_position),
             master_address=self.broker.address.text,
             table_versions=versions_of(self.broker),
+            ha_ticket=None if request.ha_ticket is None else self._ticket(request.ha_ticket),
         )
+
+    def _ticket(self, broker_id: str) -> str:
+        try:
+            return self.feeds.tickets.give(int(broker_id))
+        except ValueError:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"haTicket={broker_id}: a broker id is wanted") from None
 
     @handles(RequestCode.RESET_MASTER_FLUSH_OFFSET)
     def reset_master_flush_offset(self, request: ResetMasterFlushOffset) -> None:

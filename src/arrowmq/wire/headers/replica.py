@@ -12,6 +12,7 @@ class ExchangeHAInfo(Header, kw_only=True):
     master_flush_offset: int | None = None
     master_address: str | None = None
     table_versions: str | None = None  # ArrowMQ's own: which tables a slave has to ask for
+    ha_ticket: str | None = None  # ArrowMQ's own: asked for with a broker's id, given for its HA connection
 
 
 class NotifyMinBrokerIdChange(Header, kw_only=True):
