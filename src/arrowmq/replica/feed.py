@@ -42,7 +42,7 @@ class Rate:
 
 
 class Feed:
-    """`admit(feed)` after its greeting: why it may not stay, if so; `on_moved(feed)` when it acknowledges more;
+    """`why_refused(feed)` is asked after its greeting; `on_moved(feed)` when it acknowledges more;
     `on_closed(feed, why)` once at its end."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Feed:
         on_closed: Callable[[Feed, str], object],
         session: MasterSession | None = None,
         greeting: Greeting,
-        admit: Callable[[Feed], str | None],
+        why_refused: Callable[[Feed], str | None],
     ) -> None:
         self._socket = connection
         self._store = store
@@ -67,7 +67,7 @@ class Feed:
         self._on_closed = on_closed
         self.session = session or MasterSession()
         self.greeting = greeting
-        self._admit = admit
+        self._why_refused = why_refused
         host, port = connection.getpeername()[:2]
         self.host: str = host
         self.peer = format_address(host, port)
@@ -119,7 +119,7 @@ class Feed:
             if rest is None:
                 return
             data = rest
-            refusal = self._admit(self)
+            refusal = self._why_refused(self)
             if refusal is not None:
                 self.close(refusal)
                 return

@@ -153,7 +153,7 @@ class Feeds:
                 on_closed=self._closed,
                 session=self.make_session(),
                 greeting=Greeting(self.tickets),
-                admit=self._admit,
+                why_refused=self._why_refused,
             )
         except OSError:  # it is gone already
             connection.close()
@@ -166,7 +166,7 @@ class Feeds:
         if self._tick_timer is None:
             self._tick()
 
-    def _admit(self, feed: Feed) -> str | None:
+    def _why_refused(self, feed: Feed) -> str | None:
         """Why a connection may not stay, once it has greeted."""
         if feed.greeting.is_forged:
             return "the ticket that it shows was not given by this master, or is used up or too old"
