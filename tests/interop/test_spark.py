@@ -4,6 +4,7 @@ left on ours."""
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import apache
+from oracle import apache, arrow
 from oracle.hand import Hand
 from oracle.ports import broker_port, free_port
 from oracle.scene import Scene
@@ -19,6 +20,7 @@ from oracle.target import Target
 
 from arrowmq.spark import pipelines, session
 from arrowmq.spark.stream_start import unhurried
+from waiting import block_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 ROWS = 3000
@@ -77,6 +79,51 @@ def test_topic_stream_live_store_and_copy_of_an_apache_broker_are_the_same_rows(
     writer = writer.option("path", str(tmp_path / "data")).trigger(availableNow=True)
     unhurried(lambda: writer.start().awaitTermination())
     assert served == whole(spark.read.parquet(str(tmp_path / "data")).select(*served[0].__fields__))
+
+
+def test_an_analytic_replica_of_an_apache_broker_grows_with_it_and_is_read_meanwhile(
+    spark: Any, broker: tuple[str, Path], tmp_path: Path
+) -> None:
+    """Each command of docs/analytic-replica.md: replica, tools, Spark; and the broker's cluster knows nothing of it."""
+    namesrv, _ = broker
+    folder = tmp_path / "archive" / "broker-a"
+
+    def write(begin: int, end: int) -> None:
+        frame = spark.range(begin, end).selectExpr("concat('row ', id) as body", "concat('tag', id % 3) as tags")
+        frame.write.format("arrowmq").options(namesrv=namesrv, topic="Archived").mode("append").save()
+
+    def run(*words: str) -> str:
+        done = subprocess.run([*arrow.COMMAND, *words], env=arrow.environment(), capture_output=True, timeout=60)
+        assert 0 == done.returncode, done.stderr
+        return done.stdout.decode()
+
+    def archived() -> Any:
+        return spark.read.format("arrowmq.store").option("path", str(folder)).option("topic", "Archived").load()
+
+    write(0, 600)
+    command = [*arrow.COMMAND, "replica", "--of", namesrv, "--broker", "broker-a", "--dir", str(folder)]
+    for begin, end in ((600, 900), (900, 1200)):  # stopped and started again: it goes on where it was
+        replica = subprocess.Popen(
+            [*command, "--stop-with-stdin"], env=arrow.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            assert replica.stdout is not None
+            assert replica.stdout.readline().startswith(b"ready")
+            write(begin, end)
+            block_until(lambda end=end: archived().count() == end, 60)
+            assert "Archived" in run("store", "stats", str(folder))
+            dumped = run("store", "dump", str(folder), "--topic", "Archived").splitlines()
+            assert end == len(dumped)
+            counts = {row.tags: row["count"] for row in archived().groupBy("tags").count().collect()}
+            assert {f"tag{number}": end // 3 for number in range(3)} == counts
+            shown = run("cluster", "show", "-n", namesrv)
+            assert 1 == shown.count("broker-a")
+        finally:
+            replica.communicate(timeout=30)
+        assert 0 == replica.returncode
+    assert {f"row {number}".encode(): 1 for number in range(1200)} == Counter(
+        bytes(row.body) for row in whole(archived())
+    )
 
 
 def test_rows_of_a_task_keep_their_order_on_an_apache_broker(spark: Any, broker: tuple[str, Path]) -> None:

@@ -22,7 +22,6 @@ from arrowmq.broker.role import MASTER_ID, Master
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.remoting.handlers import handles
 from arrowmq.wire import fastjson
-from arrowmq.wire.bodies import DataVersion
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import Command
@@ -155,7 +154,7 @@ class ActingMaster:
         delays = await self._table(slave, RequestCode.GET_ALL_DELAY_OFFSET)
         levels = {int(level): int(offset) for level, offset in (delays.get("offsetTable") or {}).items()}
         service = self._broker.services.delay_levels
-        if levels and not is_older(_version(delays), service.version):
+        if levels:
             own = {level.number: level.offset for level in service.levels}
             service.take(
                 {**own, **{number: max(offset, own.get(number, 0)) for number, offset in levels.items()}}, None
@@ -180,14 +179,3 @@ class ActingMaster:
         answer = await self._broker.remoting.invoke(address, Command.request(code), ASK_TIMEOUT_S)
         table = fastjson.loads(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else {}
         return table if isinstance(table, dict) else {}
-
-
-def _version(table: dict[str, Any]) -> DataVersion | None:
-    found = table.get("dataVersion")
-    return None if not found else msgspec.convert(found, DataVersion, strict=False)
-
-
-def is_older(version: DataVersion | None, than: DataVersion) -> bool:
-    if version is None:
-        return True
-    return (version.state_version, version.counter) < (than.state_version, than.counter)
