@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pairs import Cluster, caught_up, replication_of, store_of
 from test_pair import send
-from test_tables import create_topic
+from test_tables import ask, create_topic
 
 import arrowmq
 from arrowmq.server import Node
@@ -275,3 +275,21 @@ async def test_queues_are_locked_at_an_acting_slave_and_read_in_order(tmp_path: 
                     break
         for remainder in (0, 1):
             assert list(range(remainder, 40, 2)) == [number for number in got if number % 2 == remainder]
+
+
+async def test_a_slave_is_active_while_it_acts_as_apaches_is(tmp_path: Path) -> None:
+    """What `mqadmin clusterList` shows as ACTIVATED."""
+    async with Cluster(tmp_path, {**ACTING, "enableRemoteEscape": "true"}) as cluster:
+        master, slave = await cluster.master(), await cluster.slave()
+        assert "true" == await _active(master)
+        assert "false" == await _active(slave)
+        await cluster.stop(master)
+        assert slave.broker is not None
+        role = slave.broker.role
+        await until(lambda: role.does_duties, 20)
+        assert "true" == await _active(slave)
+
+
+async def _active(node: Node) -> str:
+    answer = await ask(node, RequestCode.GET_BROKER_RUNTIME_INFO)
+    return str(fastjson.loads(answer.body)["table"]["brokerActive"])

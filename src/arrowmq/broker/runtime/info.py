@@ -24,7 +24,8 @@ def runtime_table(broker: Broker) -> dict[str, str]:
         "bootTimestamp": str(broker.boot_ms),
         "runtime": _duration(broker.clock.now_ms() - broker.boot_ms),
         "brokerVersionDesc": VERSION_NAME,
-        "brokerActive": "true" if broker.is_running else "false",
+        # As Apache's: whether what a master alone does is done here; of a slave, whether it acts for its master.
+        "brokerActive": "true" if broker.is_running and broker.role.does_duties else "false",
         "startAcceptSendRequestTimeStamp": str(broker.config.start_accept_send_request_time_stamp),
         "waitingPulls": str(broker.longpoll.count),
         "differingSubscriptions": str(broker.clients.differing_subscriptions),
