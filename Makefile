@@ -72,7 +72,7 @@ fuzz: setup  ## bytes from peers and disks, five minutes a target, coverage-guid
 	$(BIN)/python -u tests/fuzz $(OPTIONS)
 
 failover-soak: setup  ## a hundred seeded fail-overs under load, audited (OPTIONS="--on apache --failovers 20")
-	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_failover.py tests/interop/test_replicas.py
+	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_failover.py tests/interop/test_replicas.py tests/interop/test_reading_on.py
 	$(BIN)/python -u tests/interop/failover_soak.py $(OPTIONS)
 
 pop-soak: setup  ## pop against its model: 400,000 random steps from seeds of this day (20 minutes)
