@@ -7,23 +7,11 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from starlette.responses import Response
 
-from arrowmq.console.api import (
-    clients,
-    cluster,
-    groups,
-    letters,
-    life,
-    messages,
-    metrics,
-    overview,
-    scheduled,
-    settings,
-    topics,
-    trace,
-    transactions,
-    users,
-)
+from arrowmq.console.api import topics
+from arrowmq.console.api.cluster import metrics, overview, pairs, settings, users
+from arrowmq.console.api.consumers import clients, groups
 from arrowmq.console.api.declare import ListQuery, Struct
+from arrowmq.console.api.messages import finding, letters, life, scheduled, trace, transactions
 from arrowmq.console.api.openapi import description
 from arrowmq.console.errors import Problem, problem_of
 from arrowmq.console.pages.render import View
@@ -64,13 +52,13 @@ async def group_page(view: View) -> Response:
 
 
 async def messages_page(view: View) -> Response:
-    query = view.query(messages.MessagesQuery)
+    query = view.query(finding.MessagesQuery)
     snapshot = await view.console.gatherer.fresh()
     own = [name for name, state in sorted(snapshot.topics.items()) if state.kind not in ("system", "retry", "dead")]
     answer, problem = None, None
     if query.topic or query.id:
         try:
-            answer = await messages.messages(view.call, query)
+            answer = await finding.messages(view.call, query)
         except Exception as error:
             problem = problem_of(error)
     status = 200 if problem is None else problem.status
@@ -81,11 +69,11 @@ async def messages_page(view: View) -> Response:
 
 
 async def message_page(view: View) -> Response:
-    query = view.query(messages.MessageQuery)
-    found = messages.shown(await messages.find(view.call, query))
+    query = view.query(finding.MessageQuery)
+    found = finding.shown(await finding.find(view.call, query))
     told, problem = None, ""
     try:
-        told = await life.message_life(view.call, messages.MessageQuery(id=query.id, topic=query.topic))
+        told = await life.message_life(view.call, finding.MessageQuery(id=query.id, topic=query.topic))
     except Exception as error:
         problem = problem_of(error).sentence
     return view.render("message.html", page="messages", message=found, life=told, life_problem=problem)
@@ -132,7 +120,7 @@ async def trace_page(view: View) -> Response:
 
 
 async def cluster_page(view: View) -> Response:
-    return view.render("cluster.html", page="cluster", answer=await cluster.cluster(view.call))
+    return view.render("cluster.html", page="cluster", answer=await pairs.cluster(view.call))
 
 
 async def client_page(view: View) -> Response:

@@ -11,9 +11,10 @@ from arrowmq.client.admin import Admin
 from arrowmq.client.errors import Refused
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.produce.outgoing import Message
+from arrowmq.console.api.consumers.groups import state_of
 from arrowmq.console.api.declare import Call, Done, ListQuery, Name, Query, Struct, endpoint, paged
-from arrowmq.console.api.groups import state_of
-from arrowmq.console.api.messages import MessageAnswer, decoded_body, send, shown
+from arrowmq.console.api.messages.finding import MessageAnswer, shown
+from arrowmq.console.api.messages.sending import decoded_body, send
 from arrowmq.console.errors import bad_request, conflict, is_denied, not_found
 from arrowmq.console.jobs import record as states
 from arrowmq.console.jobs.letters import Letter, LetterFilter, letter_of, parse_place, read_letters

@@ -12,7 +12,7 @@ from arrowmq.auth.resources import Action, parse_resource
 from arrowmq.auth.sources import parse_sources
 from arrowmq.client.errors import Refused
 from arrowmq.console.api.changes import confirmed
-from arrowmq.console.api.cluster import reason
+from arrowmq.console.api.cluster.pairs import reason
 from arrowmq.console.api.declare import Call, Done, Name, Query, Struct, endpoint
 from arrowmq.console.errors import bad_request, not_found
 from arrowmq.wire.bodies import AclInfo

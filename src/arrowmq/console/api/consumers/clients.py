@@ -9,8 +9,8 @@ import msgspec
 from arrowmq.client import names
 from arrowmq.client.admin.inspect import each_of
 from arrowmq.client.errors import ArrowMQError
+from arrowmq.console.api.consumers.groups import members_of, running_info
 from arrowmq.console.api.declare import Call, ListQuery, Name, Query, Struct, endpoint, paged
-from arrowmq.console.api.groups import members_of, running_info
 from arrowmq.console.api.topics import producers_at
 from arrowmq.wire.errors import WireError
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.console.api.declare import Call, Struct, endpoint
-from arrowmq.console.api.messages import MessageQuery
+from arrowmq.console.api.messages.finding import MessageQuery
 from arrowmq.inspect.messages.events import events_of
 from arrowmq.inspect.messages.history import GroupLife, Life, Trace, gather
 from arrowmq.wire.errors import WireError

@@ -10,7 +10,7 @@ from arrowmq.client.admin.cluster import text as fields
 from arrowmq.client.errors import ArrowMQError, Refused
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.console.api.declare import Call, Done, ListQuery, Query, Struct, endpoint, paged
-from arrowmq.console.api.messages import MessageId
+from arrowmq.console.api.messages.finding import MessageId
 from arrowmq.console.errors import is_denied, not_found
 from arrowmq.inspect.messages.finding import host_text
 from arrowmq.inspect.messages.history import HALF_TOPIC, OP_TOPIC, PARKED_TOPIC

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from arrowmq.console.api.cluster.settings import SettingsQuery, address_of, config_of
 from arrowmq.console.api.declare import Call, Struct, endpoint
-from arrowmq.console.api.settings import SettingsQuery, address_of, config_of
 
 
 class ExporterRow(Struct, kw_only=True):
