@@ -21,6 +21,9 @@ from arrowmq.console.pages.words import LANGUAGES, NAMES, Words, language_of
 from arrowmq.inspect.texts import bytes_text
 from arrowmq.wire.releases import version_name
 
+#: How many rows a file has, by the parameter that lists of this kind take
+DOWNLOADED = {"size": 1000, "limit": 500}
+
 #: (name, address, icon), as the menu shows them
 MENU = (
     ("overview", "/", "gauge"),
@@ -169,11 +172,14 @@ class View:
     def _path(self) -> str:
         return quote(self.request.scope["path"], safe="/:@")
 
-    def api_link(self, path: str, form: str) -> str:
-        pairs = {
-            name: value for name, value in self.request.query_params.items() if name not in ("page", "size", "tab")
-        }
-        return f"{path}?{urlencode({**pairs, 'size': 1000, 'format': form})}"
+    def api_link(self, path: str, form: str, most: str = "size", *, is_own: bool = True) -> str:
+        """A list as a file. `most` names the parameter that says how long it may be, if it has one; `is_own`: it is
+        what this page lists, so this page's filter applies."""
+        pairs = dict(self.request.query_params) if is_own else {}
+        pairs = {name: value for name, value in pairs.items() if name not in ("page", "size", "tab")}
+        if most:
+            pairs[most] = str(DOWNLOADED[most])
+        return f"{path}?{urlencode({**pairs, 'format': form})}"
 
     def sort_link(self, name: str) -> str:
         now = self.request.query_params.get("sort", "")

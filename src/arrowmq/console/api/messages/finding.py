@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -65,7 +68,7 @@ class MessagesAnswer(Struct, kw_only=True):
 
 @endpoint("GET", "/api/messages", tag="messages")
 async def messages(call: Call, query: MessagesQuery) -> MessagesAnswer:
-    """Find messages. A search by time and text reads at most 20,000 messages, or four seconds, and says so."""
+    """Find messages, the newest first. A search by time and text reads at most 20,000, or four seconds, and says so."""
     admin = await call.admin()
     if query.id:
         return MessagesAnswer(rows=[row_of(await find_by_id(admin, query.id, query.topic or None))])
@@ -86,7 +89,8 @@ def _moment(timestamp_ms: int | None) -> datetime | None:
 
 async def _newest(call: Call, query: MessagesQuery) -> list[ReceivedMessage]:
     admin = await call.admin()
-    stats = await stats_of(call, query.topic)
+    # Who searches looks for what is there now: offsets that are kept for a moment would hide the newest.
+    stats = await stats_of(call, query.topic, 0)
     each = max(1, -(-query.limit // max(1, sum(limits.max_offset > limits.min_offset for limits in stats.values()))))
     found: list[ReceivedMessage] = []
     for queue, limits in stats.items():
@@ -97,25 +101,41 @@ async def _newest(call: Call, query: MessagesQuery) -> list[ReceivedMessage]:
     return found[: query.limit]
 
 
+@dataclass(slots=True)
+class _Rest:
+    """What of a queue is still to be read, from its newest message back; and how old what was read of it is."""
+
+    first: int
+    end: int
+    read_back_to_ms: float = math.inf
+
+
 async def _scan(call: Call, query: MessagesQuery) -> MessagesAnswer:
+    """From the newest back, always on in the queue of which least was read: what is left out is the oldest."""
     admin = await call.admin()
-    stats = await stats_of(call, query.topic)
+    stats = await stats_of(call, query.topic, 0)
     begin_ms = query.begin or 0
     starts = await offsets_at(admin, query.topic, list(stats), begin_ms)
+    ends = {} if query.end is None else await offsets_at(admin, query.topic, list(stats), query.end)
+    rests = {
+        queue: _Rest(max(starts[queue], limits.min_offset), min(limits.max_offset, ends.get(queue, limits.max_offset)))
+        for queue, limits in stats.items()
+    }
     deadline = time.monotonic() + SCAN_S
     text = query.text.lower()
     found: list[ReceivedMessage] = []
     scanned = 0
-    is_complete = True
-    for queue, start in starts.items():
-        offset = max(start, stats[queue].min_offset)
-        while offset < stats[queue].max_offset:
-            if scanned >= MOST_SCANNED or time.monotonic() > deadline or len(found) >= query.limit:
-                is_complete = False
-                break
-            batch = await admin.messages_at(queue, offset, PULL)
+    while rests := {queue: rest for queue, rest in rests.items() if rest.first < rest.end}:
+        queue, rest = max(rests.items(), key=lambda item: item[1].read_back_to_ms)
+        if scanned >= MOST_SCANNED or time.monotonic() > deadline or _has_newest(found, query.limit, rest):
+            break
+        offset = begin = max(rest.first, rest.end - PULL)
+        while offset < rest.end:  # an answer is bounded in bytes as well, and may be short
+            batch = await admin.messages_at(queue, offset, rest.end - offset)
             if not batch:
                 break
+            if offset == begin:
+                rest.read_back_to_ms = batch[0].store_timestamp
             scanned += len(batch)
             offset = batch[-1].queue_offset + 1
             found += [
@@ -126,11 +146,18 @@ async def _scan(call: Call, query: MessagesQuery) -> MessagesAnswer:
                 and (not query.tag or each.tag == query.tag)
                 and (not text or text in body_text(each.body).lower())
             ]
-            if query.end is not None and batch[-1].store_timestamp >= query.end:
-                break
+        rest.end = begin
     found.sort(key=lambda message: message.store_timestamp, reverse=True)
     rows = [row_of(each) for each in found[: query.limit]]
-    return MessagesAnswer(rows=rows, scanned=scanned, is_complete=is_complete)
+    return MessagesAnswer(rows=rows, scanned=scanned, is_complete=not rests)
+
+
+def _has_newest(found: list[ReceivedMessage], limit: int, rest: _Rest) -> bool:
+    """Whether nothing that is still to be read can be newer than the oldest that would be shown."""
+    if len(found) < limit:
+        return False
+    shown = heapq.nlargest(limit, (message.store_timestamp for message in found))
+    return rest.read_back_to_ms <= shown[-1]
 
 
 def row_of(message: ReceivedMessage) -> MessageRow:
