@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from arrowmq.auth.settings import KEYS as AUTH_KEYS
 from arrowmq.broker.settings import config as broker_config
+from arrowmq.broker.settings.kept import FIXED_KEYS, LIVE_STORE_KEYS
 from arrowmq.config import camel_case
 from arrowmq.controller.config import ControllerConfig
 from arrowmq.namesrv.config import NamesrvConfig
@@ -46,6 +47,8 @@ APACHE = Path(__file__).with_name("apache_configuration.tsv")
 SHOWN_ONLY = {"sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity"}
 # Settings that the command takes over before the classes see them.
 READ_BY_THE_COMMAND = {"listenPort", "storePathRootDir"}
+
+STORE_KEYS = frozenset(store_config.apache_key(each.name) for each in dataclasses.fields(store_config.StoreConfig))
 
 OWN = "Settings that only ArrowMQ has"
 ACTS, SHOWN, REFUSED = "acts", "shown only", "refused"
@@ -190,13 +193,24 @@ def page() -> str:
     return "".join(parts)
 
 
+def counts_from(setting: Setting) -> str:
+    """When a change of a running broker counts: `now`, from its next `start` on, `never`; or it is `fixed`."""
+    if setting.key in FIXED_KEYS:
+        return "fixed"
+    if setting.fate != ACTS:
+        return "never"
+    return "start" if setting.key in STORE_KEYS - LIVE_STORE_KEYS else "now"
+
+
 def catalog() -> str:
-    """What the console's page of settings knows: each setting of a broker with its default."""
-    rows: dict[str, str] = {}
+    """What the console's page of settings knows: each setting of a broker, its default, when a change counts here."""
+    shown = declared(broker_config.BrokerConfig, broker_config.apache_key)
+    rows = {key: f"{default_of(field)}\tnever" for key, field in shown.items()}  # unless the page below says more
     for heading, found in settings().items():
         if heading not in ("NameServer", "Controller"):
             for row in found:
-                rows[row.key] = row.default or row.note.removeprefix("default: ").strip("`") * (heading == OWN)
+                default = row.default or row.note.removeprefix("default: ").strip("`") * (heading == OWN)
+                rows[row.key] = f"{default}\t{counts_from(row)}"
     return "".join(f"{key}\t{default}\n" for key, default in sorted(rows.items()))
 
 

@@ -1,7 +1,7 @@
 """A cluster with something of everything: what the console's pages are tried on.
 
 `await furnish(namesrv)` leaves topics of each type, groups that consume, lag and differ, dead letters of three reasons,
-delayed and timer messages, an open transaction, traces, and hostile content.
+delayed and timer messages, an open transaction, what is popped and not acknowledged, traces, and hostile content.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from arrowmq import Admin, Producer, PushConsumer, TransactionState
+from arrowmq import Admin, Producer, PushConsumer, SimpleConsumer, TransactionState
 from arrowmq.client.message import ReceivedMessage
 from arrowmq.client.message_trace import MessageTrace
 from arrowmq.wire.codes import RequestCode
@@ -39,10 +39,12 @@ class Furnished:
     group: str = "billing"
     lagging: str = "reports"
     dying: str = "shipping"
+    popping: str = "couriers"
     order_id: str = ""
     traced_id: str = ""
     timer_id: str = ""
     half_id: str = ""
+    popped_id: str = ""
     hostile_ids: list[str] = field(default_factory=list)
 
 
@@ -101,9 +103,10 @@ async def furnish(namesrv: str, *, letters: int = 12, is_large: bool = False) ->
         await admin.create_topic("invoices", queues=1, attributes={"message.type": "FIFO"})
         await admin.create_topic("reminders", queues=1, attributes={"message.type": "DELAY"})
         await admin.create_topic("bookings", queues=1, attributes={"message.type": "TRANSACTION"})
-        for group in (found.group, found.lagging, found.dying):
+        for group in (found.group, found.lagging, found.dying, found.popping):
             await admin.create_group(group)
         await _send(namesrv, found, is_large=is_large)
+        await _pop(namesrv, found)
         await bury(admin, found.dying, found.orders, [b'{"order": %d}' % each for each in range(letters)])
         await bury(admin, found.dying, found.payments, [b"payment %d" % each for each in range(letters // 2)], tries=1)
         poison = [b"poison %d" % each for each in range(letters // 3)]
@@ -145,6 +148,13 @@ async def _send(namesrv: str, found: Furnished, *, is_large: bool) -> None:
         half = producer.transaction("bookings", b'{"booking": 7}', keys=["b-7"])
         entered = await half.__aenter__()
         found.half_id = entered.receipt.msg_id
+
+
+async def _pop(namesrv: str, found: Furnished) -> None:
+    """Some messages in the hands of a consumer that is gone: they come back in an hour."""
+    async with SimpleConsumer(namesrv, group=found.popping, topic=found.payments, wait_s=5) as consumer:
+        popped = await consumer.receive(5, invisible_s=3600)
+        found.popped_id = popped[0].msg_id
 
 
 async def consume_all(namesrv: str, group: str, topic: str, count: int) -> None:

@@ -11,7 +11,9 @@ import pytest
 from scene import HOSTILE, Furnished, consume_all, consuming, furnish
 from visiting import Visitor
 
+from arrowmq import Admin, Producer
 from arrowmq.console.pages.render import MENU
+from arrowmq.inspect.messages.events import SENTENCES
 from arrowmq.testing import LocalBroker
 from waiting import until
 
@@ -49,7 +51,9 @@ async def test_every_page_of_the_menu_opens_in_both_languages(
 def test_both_languages_have_the_same_words_and_every_word_that_a_page_asks_for() -> None:
     folder = files("arrowmq.console")
     english, chinese = (json.loads(folder.joinpath("words", f"{each}.json").read_text()) for each in ("en", "zh"))
-    assert english.keys() == chinese.keys()
+    # What becomes of a message is said in English by the inspection itself.
+    assert {f"told.{name}" for name in SENTENCES} == chinese.keys() - english.keys()
+    assert not english.keys() - chinese.keys()
     for name, text in english.items():
         assert set(re.findall(r"\{\w+\}", text)) == set(re.findall(r"\{\w+\}", chinese[name])), name
         assert text.strip()
@@ -375,3 +379,94 @@ async def test_the_rate_of_a_topic_is_not_that_of_kept_offsets(
         return bool((await visitor.get(f"/api/topics/{name}"))["inPerSecond"])
 
     await until(is_counted, 30)
+
+
+async def test_what_is_popped_and_not_acknowledged_is_shown_with_its_group_and_in_the_life_of_the_message(
+    visitor: Visitor, furnished: Furnished
+) -> None:
+    answer = await visitor.get(f"/api/groups/{furnished.popping}")
+    assert 1 <= answer["poppedTotal"] == sum(row["messages"] for row in answer["popped"]) <= 5
+    assert {furnished.payments} == {row["topic"] for row in answer["popped"]}
+    page = await visitor.page(f"/groups/{furnished.popping}")
+    assert f"{answer['poppedTotal']} messages" in page
+    assert "Nothing is popped" in await visitor.page(f"/groups/{furnished.lagging}")
+    life = await visitor.get(f"/api/messages/{furnished.popped_id}/life", topic=furnished.payments)
+    (branch,) = [each for each in life["branches"] if each["group"] == furnished.popping]
+    assert [("delivered", "done"), ("inFlight", "now")] == [(each["name"], each["state"]) for each in branch["stages"]]
+
+
+async def test_every_list_that_a_page_offers_as_a_file_can_be_had(visitor: Visitor, furnished: Furnished) -> None:
+    for href in (
+        *PAGES,
+        f"/topics/{furnished.orders}?x=1",
+        f"/groups/{furnished.group}",
+        f"/messages?topic={furnished.orders}&text=arrow",
+        f"/letters/{furnished.dying}?reason=exhausted",
+        "/settings?broker=broker-a&changed=true&sort=-key",
+        "/users?username=a&resource=Topic:x&action=Pub",
+    ):
+        page = await visitor.page(href)
+        for place in re.findall(r'<a href="([^"]+)" download', page):
+            answer = await visitor.http.get(place.replace("&amp;", "&"))
+            assert (href, place, 200) == (href, place, answer.status_code), answer.text
+
+
+async def test_every_setting_of_a_broker_has_a_meaning_and_says_when_a_change_counts(visitor: Visitor) -> None:
+    rows = (await visitor.get("/api/settings", size=1000))["rows"]
+    assert len(rows) > 150
+    assert [] == [row["key"] for row in rows if row["default"] is not None and not (row["meaning"] and row["counts"])]
+    counts = {row["key"]: row["counts"] for row in rows}
+    assert ("fixed", "now", "start") == tuple(
+        counts[key] for key in ("brokerName", "autoCreateTopicEnable", "mappedFileSizeCommitLog")
+    )
+    page = await visitor.page("/settings?q=brokerName")
+    assert "set where it is started" in page
+    assert 'data-dialog="set-' not in page
+
+
+async def test_a_search_by_text_begins_with_the_newest_and_says_what_it_left_out(
+    visitor: Visitor, broker: LocalBroker, name: str
+) -> None:
+    async with Admin(broker.namesrv) as admin:
+        await admin.create_topic(name, queues=3)
+    async with Producer(broker.namesrv) as producer:
+        for number in range(300):
+            await producer.send(name, b"needle %d" % number)
+    sent = [f"needle {number}" for number in range(300)]
+    assert visitor.server.console is not None
+    await visitor.server.console.gatherer.survey()
+
+    async def is_dispatched() -> bool:
+        answer = await visitor.get("/api/messages", topic=name, text="needle 299")
+        return bool(answer["rows"])
+
+    await until(is_dispatched)
+    answer = await visitor.get("/api/messages", topic=name, text="needle", limit=10)
+    assert not answer["isComplete"]
+    whole = await visitor.get("/api/messages", topic=name, text="needle", limit=500)
+    assert (True, 300, sorted(sent)) == (
+        whole["isComplete"],
+        whole["scanned"],
+        sorted(row["preview"] for row in whole["rows"]),
+    )
+    assert [row["stored"] for row in whole["rows"][:10]] == [row["stored"] for row in answer["rows"]]
+    middle = whole["rows"][150]["stored"]
+    some = await visitor.get("/api/messages", topic=name, text="needle", begin=middle, limit=500)
+    assert {True} == {row["stored"] >= middle for row in some["rows"]}
+    rest = await visitor.get("/api/messages", topic=name, text="needle", end=middle, limit=500)
+    assert 300 == len(some["rows"]) + len(rest["rows"])
+
+
+async def test_the_life_of_a_message_is_told_in_the_language_of_the_page(
+    visitor: Visitor, broker: LocalBroker, furnished: Furnished
+) -> None:
+    await consume_all(broker.namesrv, furnished.group, furnished.orders, 39)
+    ids = (furnished.order_id, furnished.popped_id, furnished.timer_id, furnished.half_id, furnished.hostile_ids[0])
+    for each in ids:
+        answer = await visitor.get(f"/api/messages/{each}/life")
+        page = await visitor.page(f"/messages/{each}", Cookie="lang=zh")
+        told = page.partition('class="events"')[2].partition("</ol>")[0]
+        for row in answer["rows"]:
+            assert row["text"] not in told, row
+        assert "{" not in told
+    assert "的生产者产生" in told

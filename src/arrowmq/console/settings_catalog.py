@@ -1,4 +1,4 @@
-"""The settings of a broker with their defaults, and what those that people change are for; from `settings.tsv`.
+"""The settings of a broker with their defaults, what each is for, and when a change counts; from `settings.tsv`.
 
 `tools/configuration_table.py` writes the file from Apache's settings and from our own; the meanings are in `words/`.
 """
@@ -15,6 +15,8 @@ from arrowmq.console.pages.words import words_of
 @dataclass(frozen=True, slots=True)
 class About:
     default: str
+    #: On ArrowMQ's brokers, when a change counts: `now`, from the next `start` on, `never`; or it is `fixed`
+    counts: str
     meaning: str | None
 
 
@@ -23,6 +25,6 @@ def catalog(language: str = "en") -> dict[str, About]:
     words = words_of(language)
     found = {}
     for line in files("arrowmq.console").joinpath("settings.tsv").read_text("utf-8").splitlines():
-        key, _, default = line.partition("\t")
-        found[key] = About(default, words.get(f"setting.{key}"))
+        key, default, counts = line.split("\t")
+        found[key] = About(default, counts, words.get(f"setting.{key}"))
     return found

@@ -120,7 +120,11 @@ async def stats_of(call: Call, topic: str, kept_s: float = KEPT_S) -> dict[Messa
                 found.update(await admin.topic_stats_at(masters[broker], topic))
         # Here, where the offsets are new: a rate of what is kept for a moment would be nothing.
         end = sum(each.max_offset for each in found.values())
-        call.console.gatherer.rates.see(f"page {topic}", round(time.time() * 1000), end)
+        now_ms = round(time.time() * 1000)
+        rate = call.console.gatherer.rates.see(f"page {topic}", now_ms, end)
+        if rate is not None and call.console.gatherer.rates.last(f"topic {topic}") is None:
+            # No group stands in it, so no survey sees it: its chart is of the time that somebody looks.
+            call.console.gatherer.history.add(f"topic:{topic}", now_ms, rate)
         return found
 
     return await call.kept(("topic stats", topic), kept_s, ask)

@@ -41,6 +41,8 @@ DOCTOR_WATCH_S = 1.0
 DOCTOR_PATIENCE = 8
 DOCTOR_CALLS_A_SECOND = 5.0
 NEWEST_MS = 1_000
+#: What only our brokers tell of their running: versions and requests are Apache's.
+OWN_FIELD = "fastPathClosedBy"
 
 
 class Gatherer:
@@ -160,6 +162,7 @@ class Gatherer:
             self.now.is_denied = self.now.is_denied or is_denied(failure)
             return row
         row.version = runtime.get("brokerVersionDesc")
+        row.product = "ArrowMQ" if OWN_FIELD in runtime else "Apache"
         row.in_per_second = first_number(runtime.get("putTps"))
         row.out_per_second = first_number(runtime.get("getTransferredTps") or runtime.get("getTransferedTps"))
         row.disk_ratio = first_number(runtime.get("commitLogDiskRatio"))
@@ -244,6 +247,7 @@ class Gatherer:
             state.out_per_second = self.rates.see(f"group {state.name}", now_ms, consumed)
             if not names.is_system_group(state.name):
                 self.history.add(f"lag:{state.name}", now_ms, state.lag)
+                self.history.add(f"lagtime:{state.name}", now_ms, (state.lag_ms or 0) / 1000)
         by_topic: dict[str, int] = {}
         for queue, end in ends.items():
             by_topic[queue.topic] = by_topic.get(queue.topic, 0) + end

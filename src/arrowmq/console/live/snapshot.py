@@ -20,6 +20,8 @@ class BrokerRow(msgspec.Struct, kw_only=True, rename="camel"):
     role: str
     problem: str | None = None
     version: str | None = None
+    #: "ArrowMQ", or "Apache" for any other; None while it does not answer
+    product: str | None = None
     in_per_second: float | None = None
     out_per_second: float | None = None
     disk_ratio: float | None = None

@@ -41,5 +41,9 @@ class Words:
             text = text.replace("{" + key + "}", str(value))
         return text
 
+    def told(self, sentence: str, values: dict[str, str], english: str) -> str:
+        """An event of a message's life; English is what the inspection itself says."""
+        return self(f"told.{sentence}", **values) if f"told.{sentence}" in self._words else english
+
     def maybe(self, name: str, default: str) -> str:
         return self._words.get(name, default)

@@ -12,11 +12,65 @@ from arrowmq.wire import properties as prop
 
 
 class Event(NamedTuple):
-    """What happened; `at_ms` is 0 where nobody noted the time: such events follow the others."""
+    """What happened; `at_ms` is 0 where nobody noted the time: such events follow the others.
+
+    `sentence` is a name in `SENTENCES`, and `values` fill it: other languages say the same in their own order.
+    """
 
     at_ms: int
     what: str
-    text: str
+    sentence: str
+    values: dict[str, object]
+
+    @property
+    def text(self) -> str:
+        return SENTENCES[self.sentence].format_map(self.values)
+
+
+SENTENCES = {
+    "born": "made by a producer at {host}",
+    "delayed.level": "stored to wait, because of delay level {level}: due at {due}",
+    "delayed.time": "stored to wait, because of a delivery time: due at {due}",
+    "waiting.due": "not in {topic} yet: it is due in {left}",
+    "overdue": "was due {late} ago and is not in {topic}: does its broker run?",
+    "half": "stored as a half message of producer group {producer}: nobody sees it until it is committed",
+    "checked": "still undecided, so group {producer} is asked for the outcome (check {checks})",
+    "committed": "its producer committed it: it goes to {topic}",
+    "rolledBack": "its producer rolled it back: nobody will ever see it",
+    "parked": "nobody decided in time: it lies in TRANS_CHECK_MAX_TIME_TOPIC",
+    "ended": "the transaction was ended",
+    "undecided": "waits for commit or rollback by producer group {producer}",
+    "stored": "in {topic} on {broker}, queue {queue}, offset {offset}, at {position} of the log, "
+    "{took} after it was born",
+    "flushed": "on disk: it survives a power loss ({how})",
+    "notFlushed": "in memory only: its flush is still to come ({how})",
+    "dispatched": "its queue entry is there: consumers can get it",
+    "notDispatched": "no entry of the queue points to it: its topic was deleted or has been cleaned up",
+    "trace.sent": "producer group {group} was told that it is stored{took}",
+    "trace.notSent": "producer group {group} failed to send it{took}",
+    "trace.delivered": "a member of {group} began to consume it",
+    "trace.consumed": "{group} succeeded{took}",
+    "trace.failed": "{group} failed{took}",
+    "retried": "delivered to {group} again, retry {number}",
+    "inRetry": "{group} has not finished retry {number} yet",
+    "retryIn": "{group} gets it again in {left}",
+    "retryNow": "{group} gets it again now",
+    "dead": "{group} gave up after {failures}: it is in {dlq}; `{command}` sends it again",
+    "consumed": "{group} finished it in retry {number}",
+    "sentBack": "{group} failed and sent it back (try {number}): it comes again after {pause}",
+    "filtered.sql": "the filter of {group}, {subscription}, does not match its properties: it never gets this message",
+    "filtered.tag": "the filter of {group}, {subscription}, does not match tag {tag}: it never gets this message",
+    "inFlight": "{group} popped it{whose} and has not acknowledged it: it comes back at {when}",
+    "passed.elsewhere": "{who} is past it, at offset {consumed}: sent back or parked, see there",
+    "passed": "{who} is past it, at offset {consumed}: consumed (or filtered by a subscription it had then)",
+    "inHand": "{who} has it in hand, and has not acknowledged everything up to it",
+    "notSeen": "{who} has committed nothing in this queue yet",
+    "waiting": "{who} stands at offset {consumed}: {reason}",
+}
+
+
+def event(at_ms: int, what: str, sentence: str, **values: object) -> Event:
+    return Event(at_ms, what, sentence, values)
 
 
 def events_of(life: Life) -> list[Event]:
@@ -29,7 +83,7 @@ def events_of(life: Life) -> list[Event]:
 
 def _beginning(life: Life) -> list[Event]:
     message = life.message
-    return [Event(message.born_timestamp, "born", f"made by a producer at {host_text(message.record.born_host)}")]
+    return [event(message.born_timestamp, "born", "born", host=host_text(message.record.born_host))]
 
 
 def _waits(life: Life) -> list[Event]:
@@ -39,14 +93,14 @@ def _waits(life: Life) -> list[Event]:
         if wait.real_topic.startswith(names.RETRY_PREFIX):
             continue  # shown with its group
         level = wait.message.properties.get(prop.DELAY)
-        why = f"delay level {level}" if level else "a delivery time"
-        events.append(Event(stored, "delayed", f"stored to wait, because of {why}: due at {time_text(wait.due_ms)}"))
+        why = "delayed.level" if level else "delayed.time"
+        events.append(event(stored, "delayed", why, level=level, due=time_text(wait.due_ms)))
         if life.published is None and wait.due_ms > life.now_ms:
             left = duration_text(wait.due_ms - life.now_ms)
-            events.append(Event(0, "waiting", f"not in {life.topic} yet: it is due in {left}"))
+            events.append(event(0, "waiting", "waiting.due", topic=life.topic, left=left))
         elif life.published is None:
             late = duration_text(life.now_ms - wait.due_ms)
-            events.append(Event(0, "overdue", f"was due {late} ago and is not in {life.topic}: does its broker run?"))
+            events.append(event(0, "overdue", "overdue", topic=life.topic, late=late))
     return events
 
 
@@ -56,26 +110,24 @@ def _transaction(life: Life) -> list[Event]:
         producer = half.properties.get(prop.PGROUP, "?")
         checks = half.properties.get(prop.TRANSACTION_CHECK_TIMES)
         if number == 0:
-            text = f"stored as a half message of producer group {producer}: nobody sees it until it is committed"
-            events.append(Event(half.store_timestamp, "half", text))
+            events.append(event(half.store_timestamp, "half", "half", producer=producer))
         else:
-            text = f"still undecided, so group {producer} is asked for the outcome (check {checks or number})"
-            events.append(Event(half.store_timestamp, "checked", text))
-    sentences = {
-        "commit": ("committed", f"its producer committed it: it goes to {life.topic}"),
-        "rollback": ("rolled back", "its producer rolled it back: nobody will ever see it"),
-        "parked": ("parked", "nobody decided in time: it lies in TRANS_CHECK_MAX_TIME_TOPIC"),
-        "ended": ("ended", "the transaction was ended"),
+            events.append(event(half.store_timestamp, "checked", "checked", producer=producer, checks=checks or number))
+    outcomes = {
+        "commit": ("committed", "committed"),
+        "rollback": ("rolled back", "rolledBack"),
+        "parked": ("parked", "parked"),
+        "ended": ("ended", "ended"),
     }
     for at_ms, how in life.ends:
-        if how in sentences:
-            events.append(Event(at_ms, *sentences[how]))
-    if life.halves and not any(how in sentences for _, how in life.ends):
+        if how in outcomes:
+            events.append(event(at_ms, *outcomes[how], topic=life.topic))
+    if life.halves and not any(how in outcomes for _, how in life.ends):
         if life.published is not None:
-            events.append(Event(life.published.store_timestamp, *sentences["commit"]))
+            events.append(event(life.published.store_timestamp, *outcomes["commit"], topic=life.topic))
         else:
             producer = life.halves[0].properties.get(prop.PGROUP, "?")
-            events.append(Event(0, "undecided", f"waits for commit or rollback by producer group {producer}"))
+            events.append(event(0, "undecided", "undecided", producer=producer))
     return events
 
 
@@ -83,26 +135,25 @@ def _stored(life: Life) -> list[Event]:
     message = life.published
     if message is None:
         return []
-    place = f"{message.broker_name}, queue {message.queue_id}, offset {message.queue_offset}"
     took = duration_text(max(0, message.store_timestamp - message.born_timestamp))
     events = [
-        Event(
+        event(
             message.store_timestamp,
             "stored",
-            f"in {life.topic} on {place}, at {message.physical_offset} of the log, {took} after it was born",
+            "stored",
+            topic=life.topic,
+            broker=message.broker_name,
+            queue=message.queue_id,
+            offset=message.queue_offset,
+            position=message.physical_offset,
+            took=took,
         )
     ]
     if life.is_flushed is not None:
-        text = "on disk: it survives a power loss" if life.is_flushed else "in memory only: its flush is still to come"
-        events.append(Event(0, "flushed" if life.is_flushed else "not flushed", f"{text} ({life.flush_type})"))
-    if life.entry is not None:
-        events.append(Event(0, "dispatched", "its queue entry is there: consumers can get it"))
-    else:
-        events.append(
-            Event(
-                0, "not dispatched", "no entry of the queue points to it: its topic was deleted or has been cleaned up"
-            )
-        )
+        what = ("flushed", "flushed") if life.is_flushed else ("not flushed", "notFlushed")
+        events.append(event(0, *what, how=life.flush_type))
+    is_there = life.entry is not None
+    events.append(event(0, "dispatched", "dispatched") if is_there else event(0, "not dispatched", "notDispatched"))
     return events
 
 
@@ -111,13 +162,13 @@ def _traced(life: Life) -> list[Event]:
     for trace in life.traces:
         took = "" if trace.took_ms is None else f" in {trace.took_ms} ms"
         if trace.kind == "sent":
-            outcome = "was told that it is stored" if trace.is_ok else "failed to send it"
-            text = f"producer group {trace.group} {outcome}{took}"
+            name = "trace.sent" if trace.is_ok else "trace.notSent"
         elif trace.kind == "delivered":
-            text = f"a member of {trace.group} began to consume it"
+            name = "trace.delivered"
         else:
-            text = f"{trace.group} {'succeeded' if trace.is_ok else 'failed'}{took}"
-        events.append(Event(trace.at_ms, f"{trace.kind} (trace)", text))
+            name = "trace.consumed" if trace.is_ok else "trace.failed"
+        spent = "–" if trace.took_ms is None else f"{trace.took_ms} ms"
+        events.append(event(trace.at_ms, f"{trace.kind} (trace)", name, group=trace.group, took=took, spent=spent))
     return events
 
 
@@ -129,73 +180,75 @@ def _of_group(life: Life, group: GroupLife) -> list[Event]:
     for number, wait in enumerate(waits, 1):
         events.append(_sent_back(group, wait, number))
     for copy, consumed in group.retries:
-        text = f"delivered to {group.group} again, retry {copy.reconsume_times}"
-        events.append(Event(copy.store_timestamp, "retried", text))
+        number = copy.reconsume_times
+        events.append(event(copy.store_timestamp, "retried", "retried", group=group.group, number=number))
         if consumed is not None and consumed > copy.queue_offset:
             continue
         is_last = copy is group.retries[-1][0]
         if is_last and not group.letters:
-            events.append(Event(0, "in retry", f"{group.group} has not finished retry {copy.reconsume_times} yet"))
+            events.append(event(0, "in retry", "inRetry", group=group.group, number=number))
     if waits and len(waits) > len(group.retries) and not group.letters:
         left_ms = waits[-1].due_ms - life.now_ms
-        when = f"in {duration_text(left_ms)}" if left_ms > 0 else "now"
-        events.append(Event(0, "waits for retry", f"{group.group} gets it again {when}"))
+        name = "retryIn" if left_ms > 0 else "retryNow"
+        events.append(event(0, "waits for retry", name, group=group.group, left=duration_text(max(0, left_ms))))
     for letter in group.letters:
-        text = (
-            f"{group.group} gave up after {counted(letter.reconsume_times, 'failure')}: it is in "
-            f"{names.dlq_topic(group.group)}; "
-            f"`arrowmq dead-letters resend {group.group} --id {letter.msg_id}` sends it again"
+        events.append(
+            event(
+                letter.store_timestamp,
+                "dead letter",
+                "dead",
+                group=group.group,
+                failures=counted(letter.reconsume_times, "failure"),
+                times=letter.reconsume_times,
+                dlq=names.dlq_topic(group.group),
+                command=f"arrowmq dead-letters resend {group.group} --id {letter.msg_id}",
+            )
         )
-        events.append(Event(letter.store_timestamp, "dead letter", text))
     if (
         group.retries
         and not group.letters
         and all(consumed is not None and consumed > copy.queue_offset for copy, consumed in group.retries)
         and len(waits) <= len(group.retries)
     ):
-        tries = len(group.retries)
-        events.append(Event(0, "consumed", f"{group.group} finished it in retry {tries}"))
+        events.append(event(0, "consumed", "consumed", group=group.group, number=len(group.retries)))
     return events
 
 
 def _sent_back(group: GroupLife, wait: Waiting, number: int) -> Event:
     pause = duration_text(max(0, wait.due_ms - wait.message.store_timestamp))
-    text = f"{group.group} failed and sent it back (try {number}): it comes again after {pause}"
-    return Event(wait.message.store_timestamp, "sent back", text)
+    return event(wait.message.store_timestamp, "sent back", "sentBack", group=group.group, number=number, pause=pause)
 
 
 def _first_delivery(life: Life, group: GroupLife) -> list[Event]:
     assert life.published is not None
     offset = life.published.queue_offset
     who = f"{group.group} ({group.members} online)" if group.members else f"{group.group} (nobody online)"
+    values: dict[str, object] = {"who": who, "group": group.group, "members": group.members, "consumed": group.consumed}
     if group.passes is False:
-        what = "its properties" if group.is_sql else f"tag {life.message.tag!r}"
-        text = f"the filter of {group.group}, {group.subscription!r}, does not match {what}"
-        return [Event(0, "filtered", text + ": it never gets this message")]
+        name = "filtered.sql" if group.is_sql else "filtered.tag"
+        values |= {"subscription": repr(group.subscription), "tag": repr(life.message.tag)}
+        return [event(0, "filtered", name, **values)]
     popped = group.in_flight
     if popped is not None:
-        whose = f" at {popped.client}" if popped.client else ""
-        when = time_text(popped.visible_at)
-        text = f"{group.group} popped it{whose} and has not acknowledged it: it comes back at {when}"
-        return [Event(popped.pop_time, "in flight", text)]
+        values |= {"whose": f" at {popped.client}" if popped.client else "", "client": popped.client or "–"}
+        values |= {"when": time_text(popped.visible_at)}
+        return [event(popped.pop_time, "in flight", "inFlight", **values)]
     if group.consumed is not None and group.consumed > offset:
-        was = (
-            "sent back or parked, see there"
-            if group.retries
+        is_elsewhere = (
+            group.retries
             or group.letters
             or any(wait.real_topic == names.retry_topic(group.group) for wait in life.waits)
-            else "consumed (or filtered by a subscription it had then)"
         )
-        return [Event(0, "passed", f"{who} is past it, at offset {group.consumed}: {was}")]
+        return [event(0, "passed", "passed.elsewhere" if is_elsewhere else "passed", **values)]
     was_pulled = group.pulled is not None and group.pulled > offset
     if was_pulled and group.members:
-        return [Event(0, "delivered", f"{who} has it in hand, and has not acknowledged everything up to it")]
+        return [event(0, "delivered", "inHand", **values)]
     if group.consumed is None:
-        return [Event(0, "not seen", f"{who} has committed nothing in this queue yet")]
+        return [event(0, "not seen", "notSeen", **values)]
     before = offset - group.consumed
     reason = f"{counted(before, 'message')} of its queue before it" if before else "it is the next of its queue"
     if was_pulled:
         reason += "; a member had it in hand and left without acknowledging it"
     if not group.members:
         reason += "; start a consumer"
-    return [Event(0, "waiting", f"{who} stands at offset {group.consumed}: {reason}")]
+    return [event(0, "waiting", "waiting", **values, reason=reason, before=before)]

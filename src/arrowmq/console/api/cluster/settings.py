@@ -24,6 +24,8 @@ class SettingRow(Struct, kw_only=True):
     default: str | None
     is_changed: bool
     meaning: str | None
+    #: When a change counts: `now`, `start`, `never`, or `fixed`; None on Apache's brokers, which do not say
+    counts: str | None
 
 
 class SettingPage(Struct, kw_only=True):
@@ -52,6 +54,7 @@ async def settings(call: Call, query: SettingsQuery) -> SettingPage:
     broker, address = await address_of(call, query.broker)
     config = await config_of(call, address)
     known = catalog()
+    is_ours = any(row.address == address and row.product == "ArrowMQ" for row in call.console.gatherer.now.brokers)
     text = query.q.lower()
     rows = []
     for key, value in config.items():
@@ -61,7 +64,10 @@ async def settings(call: Call, query: SettingsQuery) -> SettingPage:
         is_changed = default is not None and not default.startswith("(") and default != value
         meaning = about.meaning if about is not None else None
         if (text in f"{key} {value} {meaning or ''}".lower()) and (is_changed or not query.changed):
-            rows.append(SettingRow(key=key, value=value, default=default, is_changed=is_changed, meaning=meaning))
+            counts = about.counts if about is not None and is_ours else None
+            rows.append(
+                SettingRow(key=key, value=value, default=default, is_changed=is_changed, meaning=meaning, counts=counts)
+            )
     sorts = {"key": lambda row: row.key.lower(), "value": lambda row: (row.value, row.key)}
     total, shown = paged(rows, query, sorts, "key")
     return SettingPage(broker=broker, address=address, total=total, rows=shown)

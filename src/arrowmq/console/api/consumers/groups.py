@@ -179,9 +179,9 @@ class GroupAnswer(Struct, kw_only=True):
     subscriptions: list[SubscriptionRow]
     differing: list[str]
     queues: list[GroupQueueRow]
-    #: The oldest of what is popped and not acknowledged, and how many messages in all; Apache's brokers do not tell
+    #: The oldest of what is popped and not acknowledged, and how many messages in all; None: Apache's do not tell
     popped: list[PoppedRow]
-    popped_total: int
+    popped_total: int | None
 
 
 @endpoint("GET", "/api/groups/{group}", tag="groups")
@@ -255,8 +255,12 @@ async def group(call: Call, query: GroupQuery) -> GroupAnswer:
             )
             for each in popped
         ],
-        popped_total=popped_total,
+        popped_total=popped_total if popped_total or _tells_of_pop(call) else None,
     )
+
+
+def _tells_of_pop(call: Call) -> bool:
+    return any(row.product == "ArrowMQ" for row in call.console.gatherer.now.brokers)
 
 
 async def _ask_members(call: Call, group: str, rows: list[MemberRow]) -> dict[tuple[str, str, int], str]:

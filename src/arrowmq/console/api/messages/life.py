@@ -7,7 +7,7 @@ from typing import Literal
 from arrowmq.client.errors import ArrowMQError
 from arrowmq.console.api.declare import Call, Struct, endpoint
 from arrowmq.console.api.messages.finding import MessageQuery
-from arrowmq.inspect.messages.events import events_of
+from arrowmq.inspect.messages.events import Event, events_of
 from arrowmq.inspect.messages.history import GroupLife, Life, Trace, gather
 from arrowmq.wire.errors import WireError
 
@@ -18,6 +18,9 @@ class EventRow(Struct, kw_only=True):
     at: int | None
     what: str
     text: str
+    #: The name of the sentence and what fills it, for who says it in another language
+    sentence: str
+    values: dict[str, str]
 
 
 class Stage(Struct, kw_only=True):
@@ -59,9 +62,14 @@ async def message_life(call: Call, query: MessageQuery) -> LifeAnswer:
         topic=life.topic,
         trunk=[*_trunk(life), await _replicated(call, life)],
         branches=[Branch(group=each.group, stages=_branch(life, each)) for each in life.groups],
-        rows=[EventRow(at=event.at_ms or None, what=event.what, text=event.text) for event in events_of(life)],
+        rows=[_event_row(event) for event in events_of(life)],
         traces=[trace_row(trace) for trace in life.traces],
     )
+
+
+def _event_row(event: Event) -> EventRow:
+    values = {name: str(value) for name, value in event.values.items()}
+    return EventRow(at=event.at_ms or None, what=event.what, text=event.text, sentence=event.sentence, values=values)
 
 
 def trace_row(trace: Trace) -> TraceRow:
@@ -114,6 +122,11 @@ def _branch(life: Life, group: GroupLife) -> list[Stage]:
         return [Stage(name="delivered", state="not")]
     if group.passes is False:
         return [Stage(name="filtered", state="not", detail=group.subscription or "")]
+    if group.in_flight is not None:
+        return [
+            Stage(name="delivered", state="done", at=group.in_flight.pop_time),
+            Stage(name="inFlight", state="now", at=group.in_flight.visible_at, detail=group.in_flight.client),
+        ]
     offset = life.published.queue_offset
     is_past = group.consumed is not None and group.consumed > offset
     if not is_past:
