@@ -93,6 +93,9 @@ apache-its: setup  ## Apache's own integration tests on its brokers and on ours 
 console-test: setup  ## the console in a real browser, 10,000 dead letters, its costs, Schemathesis over its API (installs Chromium)
 	@tools/console-test
 
+console-cost: setup  ## what a console costs, on 1,000 topics and 500 groups: brokers, memory, the first page (two minutes, alone)
+	ARROWMQ_COST=1 $(PYTEST) -q -s --timeout 600 tests/console/test_cost.py
+
 packages: setup  ## build the wheel and the source package, install each into an empty environment and use it there
 	@tools/packages
 

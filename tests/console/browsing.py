@@ -158,4 +158,4 @@ def paths_of(found: Any, client: tuple[str, str] | None = None) -> dict[str, str
 
 def shoot(tab: Tab, name: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    tab.page.screenshot(path=folder / f"{name}.png", full_page=False)
+    tab.page.screenshot(path=folder / f"{name}.png", full_page=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -38,7 +39,7 @@ def test_the_console_shows_and_repairs_either_cluster(kind: str, tmp_path: Path)
             _look(http, found, listener.client_id)
             _repair(http, found)
             if chromium():
-                _browse(address, found, listener.client_id)
+                _browse(address, found, listener.client_id, kind)
 
 
 def _look(http: httpx.Client, found: Furnished, client_id: str) -> None:
@@ -101,12 +102,17 @@ def _repair(http: httpx.Client, found: Furnished) -> None:
     assert 200 == deleted.status_code, deleted.text
 
 
-def _browse(address: str, found: Furnished, client_id: str) -> None:
-    from browsing import browser_running, paths_of, tab
+def _browse(address: str, found: Furnished, client_id: str, kind: str) -> None:
+    """`ARROWMQ_SHOTS=FOLDER` keeps a picture of every page, to be looked at."""
+    from browsing import browser_running, paths_of, shoot, tab
+
+    shots = os.environ.get("ARROWMQ_SHOTS")
 
     with browser_running() as browser:
         for language, narrow in (("en", False), ("zh", True)):
             with tab(browser, address, language=language, narrow=narrow) as opened:
-                for path in paths_of(found, (found.group, client_id)).values():
+                for name, path in paths_of(found, (found.group, client_id)).items():
                     opened.open(path)
                     opened.look()
+                    if shots:
+                        shoot(opened, f"{kind}-{language}-{name}", Path(shots))

@@ -12,14 +12,15 @@ const Charts = (() => {
   }
   function short(value) {
     const units = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
-    for (const [size, unit] of units) if (value >= size) return (value / size).toFixed(value >= 10 * size ? 0 : 1) + unit;
-    return value >= 10 || value === 0 ? value.toFixed(0) : value.toFixed(1);
+    for (const [size, unit] of units) if (value >= size) return Number((value / size).toPrecision(3)) + unit;
+    return String(Number(value.toFixed(value >= 100 ? 0 : value >= 1 ? 1 : 2)));
   }
-  function round(value) {
-    if (value <= 0) return 1;
-    const step = 10 ** Math.floor(Math.log10(value));
-    for (const factor of [1, 2, 2.5, 5, 10]) if (value <= factor * step) return factor * step;
-    return 10 * step;
+  // The step between two lines of the grid, so that four of them reach the value: 1, 2 or 5 of a power of ten.
+  function stepOf(value, whole) {
+    const least = Math.max(value / 4, whole ? 1 : 0.05);
+    const power = 10 ** Math.floor(Math.log10(least));
+    for (const factor of [1, 2, 5, 10]) if (least <= factor * power * 1.0001) return factor * power;
+    return 10 * power;
   }
 
   class Chart {
@@ -73,12 +74,15 @@ const Charts = (() => {
       const width = Math.max(280, this.plot.clientWidth || WIDTH);
       this.last = Math.max(...all.map((point) => point[0]));
       this.first = Math.max(this.last - HOUR, Math.min(Math.min(...all.map((point) => point[0])), this.last - 60e3));
-      this.top = round(Math.max(...all.map((point) => point[1])));
+      const largest = Math.max(...all.map((point) => point[1]));
+      const step = stepOf(largest, all.every((point) => Number.isInteger(point[1])));
+      const lines = Math.max(1, Math.ceil(largest / step - 0.0001));
+      this.top = step * lines;
       this.x = (at) => LEFT + (width - LEFT - 8) * (at - this.first) / (this.last - this.first);
       this.y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / this.top);
       const svg = make("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, "aria-hidden": "true" }, this.plot);
-      for (let part = 0; part <= 4; part++) {
-        const value = this.top * part / 4, y = this.y(value);
+      for (let part = 0; part <= lines; part++) {
+        const value = step * part, y = this.y(value);
         make("line", { x1: LEFT, x2: width - 8, y1: y, y2: y, class: "grid" }, svg);
         const text = make("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, svg);
         text.textContent = short(value);

@@ -236,6 +236,18 @@
   // -- tables: sorted and filtered where all rows are there
 
   function prepareTables(root) {
+    // A narrow screen shows rows as cards (style.css): each cell then needs the name of its column.
+    for (const table of $$(".scroll > table", root)) {
+      if (table.closest("dialog")) continue;  // few and short columns
+      const heads = $$("thead th", table).map((head) => head.textContent.trim());
+      table.classList.add("cards");
+      for (const row of $$("tbody tr", table)) {
+        [...row.children].forEach((cell, index) => {
+          if (heads[index]) cell.dataset.label = heads[index];
+          cell.classList.toggle("none", !cell.childElementCount && ["", "–"].includes(cell.textContent.trim()));
+        });
+      }
+    }
     for (const table of $$("table[data-sortable]", root)) {
       for (const head of $$("thead th", table)) {
         if ($("button, a", head) || !head.textContent.trim()) continue;
@@ -360,7 +372,7 @@
       for (const badge of $$('.badge[data-live="letters"]')) { badge.hidden = !value.letters; badge.textContent = number(value.letters); }
       for (const chart of Charts.all) {
         chart.add("lag", value.at, value.lag);
-        if (chart.names.some((name) => name.startsWith("lag:") || name.startsWith("topic:"))) chart.load();
+        if (chart.names.some((name) => /^(lag|lagtime|topic):/.test(name))) chart.load();
       }
       refresh("survey");
     });
