@@ -9,6 +9,7 @@ import pytest
 from trios import Trio, broker_of, replication_of
 
 import arrowmq
+from arrowmq.broker import Broker
 from arrowmq.broker.names import HALF_TOPIC
 from arrowmq.broker.role import Role
 from arrowmq.broker.transactions.log import TRANSACTION_GROUP
@@ -19,6 +20,7 @@ from arrowmq.remoting.handlers import Call, TakenOver
 from arrowmq.replica.controlled import truncation
 from arrowmq.replica.controlled.controllers import Decided
 from arrowmq.replica.controlled.epochs import EpochFileDamaged
+from arrowmq.replica.controlled.replication import ControlledReplication
 from arrowmq.replica.follower import COPYING
 from arrowmq.store import MessageStore, PutStatus
 from arrowmq.touches import Touches
@@ -310,19 +312,73 @@ async def test_a_planned_switch_fails_no_send(tmp_path: Path) -> None:
         assert trio.log(1) == trio.log(2) == trio.log(3)
 
 
+async def test_sends_to_a_new_master_wait_until_a_slave_has_joined_its_set(tmp_path: Path) -> None:
+    """It begins with a set of one, and minInSyncReplicas=2 would refuse what comes before its slaves."""
+    async with Trio(tmp_path, {"minInSyncReplicas": "2"}) as trio:
+        await trio.start_all()
+        await send(trio, "before")
+        may_join = asyncio.Event()
+        for number in (1, 3):
+            hold_back(replication_of(trio.nodes[number]), may_join)
+        answer = await switch(trio, 2)
+        assert ResponseCode.SUCCESS == answer.code, answer.remark
+        master = replication_of(trio.nodes[2])
+        await until(lambda: master.broker.role.is_master)
+        assert {2} == set(trio.decided.sync_state_set)
+        sending = asyncio.ensure_future(send_to(master.broker, "while it is alone"))
+        await until(lambda: master.forwarding.waiting == 1)
+        may_join.set()
+        answer = await sending
+        assert ResponseCode.SUCCESS == answer.code, answer.remark
+        assert len(trio.decided.sync_state_set) > 1
+        await has_all(trio, "before", "while it is alone")
+
+
+async def test_a_new_master_to_which_nobody_comes_refuses_what_waited(tmp_path: Path) -> None:
+    async with Trio(tmp_path, {"minInSyncReplicas": "2"}) as trio:
+        await trio.start_all()
+        await send(trio, "before")
+        for number in (1, 3):
+            hold_back(replication_of(trio.nodes[number]), asyncio.Event())
+        await switch(trio, 2)
+        master = replication_of(trio.nodes[2])
+        await until(lambda: master.broker.role.is_master)
+        end = master.broker.store.appended
+        answer = await send_to(master.broker, "while it is alone")
+        assert "in-sync replicas not enough" == answer.remark
+        assert end == master.broker.store.appended
+
+
+def hold_back(replication: ControlledReplication, may_join: asyncio.Event) -> None:
+    """As a slave, it finds its master only then."""
+    find = replication.follower._find_ha_address
+
+    async def find_later(address: str) -> str:
+        await may_join.wait()
+        return await find(address)
+
+    replication.follower._find_ha_address = find_later
+
+
+async def send_to(broker: Broker, body: str) -> Command:
+    header = {
+        "producerGroup": "p", "topic": TOPIC, "queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
+        "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "properties": "",
+    }  # fmt: skip
+    client = RemotingClient()
+    try:
+        command = Command.request(RequestCode.SEND_MESSAGE, header, body.encode())
+        return await client.invoke(broker.address.text, command, 5)
+    finally:
+        await client.close()
+
+
 async def test_a_send_to_a_slave_reaches_its_master(tmp_path: Path) -> None:
     """A client whose route is old."""
     async with Trio(tmp_path) as trio:
         await trio.start_all(2)
         await send(trio, "first")
-        header = {
-            "producerGroup": "p", "topic": TOPIC, "queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
-            "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "properties": "",
-        }  # fmt: skip
-        client = RemotingClient()
-        command = Command.request(RequestCode.SEND_MESSAGE, header, b"by the slave")
-        answer = await client.invoke(broker_of(trio.nodes[2]).address.text, command, 5)
-        await client.close()
+        answer = await send_to(broker_of(trio.nodes[2]), "by the slave")
         assert ResponseCode.SUCCESS == answer.code, answer.remark
         await has_all(trio, "first", "by the slave")
 

@@ -193,8 +193,7 @@ class ControlledFeeds(Feeds):
         positions.available_replicas = max(len(self.by_id()), len(state.others))
         if not self.is_feeding:
             return
-        too_few = len(state.members) < self._config.min_in_sync_replicas
-        self._store.refuse(NO_LEASE if not self.has_lease else NOT_ENOUGH if too_few else None)
+        self._store.refuse(NO_LEASE if not self.has_lease else NOT_ENOUGH if self.has_too_few else None)
         self._floor = max(self._floor, int(positions.confirmed))
         if self.waits_for_members:
             self._promise(replicated(max(len(state.others), self._config.in_sync_replicas - 1)))
@@ -203,6 +202,10 @@ class ControlledFeeds(Feeds):
         # Another master cuts what the members of the set have not all got.
         positions.kept = FLUSHED | positions.promised
         self._count()
+
+    @property
+    def has_too_few(self) -> bool:
+        return len(self.sync_state.members) < self._config.min_in_sync_replicas
 
     @property
     def waits_for_members(self) -> bool:

@@ -3,7 +3,8 @@
 Clients learn a route when they ask for it, Java's every 30 seconds. Until then they send to the old master. That one, a
 slave now, passes the request on and gives the answer back. Before a planned switch, the controller has the master step
 aside: it keeps new sends waiting, until all members of the sync state set have what it took; then the switch is
-decided, and what waited goes to the new master. A request is passed on once: who gets it as a slave refuses it.
+decided, and what waited goes to the new master. A new master whose set is still too small keeps sends waiting as well:
+its slaves are about to join. A request is passed on once: who gets it as a slave refuses it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from arrowmq.wire.frames import Command
 
 if TYPE_CHECKING:
     from arrowmq.broker import Broker
+    from arrowmq.clock import Timer
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class Forwarding:
         self._broker = broker
         self._is_holding = False
         self._held: list[Call] = []
+        self._end_of_hold: Timer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.forwarded = 0
         # Before the hook that refuses what comes to a slave. Who may send, the master checks: it gets what was signed.
@@ -63,7 +66,16 @@ class Forwarding:
             self._forward_soon(call)
             raise TakenOver
 
-    def hold(self) -> None:
+    @property
+    def waiting(self) -> int:
+        """How many sends wait for a switch, or for slaves to join."""
+        return len(self._held)
+
+    def hold(self, longest_s: float) -> None:
+        """Keep sends waiting until `release`, or so long."""
+        if self._end_of_hold is not None:
+            self._end_of_hold.cancel()
+        self._end_of_hold = self._broker.clock.call_later(longest_s, self.release)
         self._is_holding = True
         self._broker.permit.changed()
 
@@ -72,6 +84,9 @@ class Forwarding:
         if not self._is_holding:
             return
         self._is_holding = False
+        if self._end_of_hold is not None:
+            self._end_of_hold.cancel()
+            self._end_of_hold = None
         held, self._held = self._held, []
         for call in held:
             self._broker.handlers.serve(call)

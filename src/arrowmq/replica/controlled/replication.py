@@ -46,15 +46,17 @@ from arrowmq.wire.headers.declare import decode_header
 
 if TYPE_CHECKING:
     from arrowmq.broker import Broker
-    from arrowmq.clock import Timer
     from arrowmq.wire.headers import RegisterBrokerResult
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 STEP_ASIDE_S = 2.0  # then sends are served again, whatever became of the switch
+GATHER_S = 0.8  # how long sends wait for a new master's set to grow; less than impatient clients wait
 LEVEL_S = 1.0
 ASK_TIMEOUT_S = 3.0
+NOT_YET_S = 2.0  # how long a slave that has heard of its master sooner than the master itself asks again at once
+ASK_AGAIN_S = 0.01
 
 
 class ControlledReplication(Replication):
@@ -112,7 +114,7 @@ class ControlledReplication(Replication):
         self._set_task: asyncio.Task[None] | None = None
         self.role_changes = 0
         self.forwarding = Forwarding(broker)
-        self._stepping_aside: Timer | None = None
+        self._is_gathering = False  # sends wait until the set of this new master is large enough
         broker.registration.hold()
 
     # Life
@@ -130,7 +132,6 @@ class ControlledReplication(Replication):
         for task in [*self._tasks, *([self._set_task] if self._set_task is not None else [])]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._step_back()
         self.forwarding.stop()
         self.lease.stop()
         await super().stop()
@@ -255,19 +256,23 @@ class ControlledReplication(Replication):
         if not self.broker.role.is_master:
             return
         log.info("this master steps aside for a planned switch")
-        self.forwarding.hold()
-        self._stepping_aside = self.broker.clock.call_later(STEP_ASIDE_S, self._step_back)
+        self.forwarding.hold(STEP_ASIDE_S)
         positions = self.broker.store.positions
         deadline_s = self.broker.clock.monotonic() + LEVEL_S
         while int(positions.confirmed) < int(positions.appended) and self.broker.clock.monotonic() < deadline_s:
             await self.broker.clock.sleep(0.001)
 
-    def _step_back(self) -> None:
-        """The switch is done, or does not come."""
-        if self._stepping_aside is not None:
-            self._stepping_aside.cancel()
-            self._stepping_aside = None
-        self.forwarding.release()
+    def _gather(self) -> None:
+        """A new master begins with a set of one, and slaves join it within moments: what comes meanwhile waits."""
+        self._is_gathering = self.feeds.has_too_few
+        if self._is_gathering:
+            self.forwarding.hold(GATHER_S)
+
+    def _changed(self) -> None:
+        super()._changed()
+        if self._is_gathering and not self.feeds.has_too_few:
+            self._is_gathering = False
+            self.forwarding.release()
 
     async def take(self, decided: Decided) -> None:
         """Take the role that was decided, unless a later one was taken already."""
@@ -298,7 +303,8 @@ class ControlledReplication(Replication):
                 log.info("%s", stale)
                 return
             self.role_changes += 1
-            self._step_back()
+            if not self._is_gathering:
+                self.forwarding.release()
             self.broker.registration.release()
 
     async def _rise(self, decided: Decided) -> None:
@@ -309,6 +315,7 @@ class ControlledReplication(Replication):
             self.feeds.sync_state.own_id = self.broker_id
             self.feeds.sync_state.begin(decided.members, decided.members_epoch)
             self.feeds.has_lease = True
+            self._gather()
             self._set_state_version(decided.master_epoch)
             await self.broker.role.become(Role.SYNC_MASTER, broker_id=0, epoch=decided.master_epoch)
         finally:
@@ -324,6 +331,7 @@ class ControlledReplication(Replication):
 
     async def _follow(self, decided: Decided) -> None:
         self.lease.stop()
+        self._is_gathering = False
         self._set_state_version(decided.master_epoch)
         await self.broker.role.become(
             Role.SLAVE,
@@ -366,16 +374,20 @@ class ControlledReplication(Replication):
         """Who is master, the controller says, not a NameServer."""
 
     async def _find_ha_address(self, master_address: str) -> str:
-        try:
-            answer = await self.broker.remoting.invoke(
-                master_address, Command.request(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfo()), ASK_TIMEOUT_S
-            )
-        except RemotingError as failure:
-            raise OSError(str(failure)) from failure
-        found = decode_header(ExchangeHAInfo, answer.ext).master_ha_address
-        if answer.code != ResponseCode.SUCCESS or not found:
-            raise OSError(f"{master_address} is not master yet")
-        return found
+        clock = self.broker.clock
+        deadline_s = clock.monotonic() + NOT_YET_S
+        while True:
+            command = Command.request(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfo())
+            try:
+                answer = await self.broker.remoting.invoke(master_address, command, ASK_TIMEOUT_S)
+            except RemotingError as failure:
+                raise OSError(str(failure)) from failure
+            found = decode_header(ExchangeHAInfo, answer.ext).master_ha_address
+            if answer.code == ResponseCode.SUCCESS and found:
+                return found
+            if clock.monotonic() > deadline_s:
+                raise OSError(f"{master_address} is not master yet")
+            await clock.sleep(ASK_AGAIN_S)
 
     # The sync state set
 
@@ -449,7 +461,7 @@ class ControlledReplication(Replication):
             for index, epoch in enumerate(epochs)
         ]
         body = EpochEntryCache(
-            broker_id=self.broker_id,
+            broker_id=self.config.broker_id,  # as in routes: a master's is 0
             broker_name=self.config.broker_name,
             cluster_name=self.config.broker_cluster_name,
             epoch_list=entries,
