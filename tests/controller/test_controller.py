@@ -154,6 +154,26 @@ async def test_a_restarted_controller_misses_a_master_that_is_gone(stage: Stage)
     await until(is_elected)
 
 
+async def test_a_controller_that_begins_to_lead_waits_for_no_master_whose_process_has_ended(
+    stage: Stage,
+) -> None:
+    """No time passes for it, so no lease can end."""
+    clock = VirtualClock()
+    await stage.start(clock)
+    first, second, third = await trio(stage, lease_ms=10_000)
+    await stage.stop()
+    await first.stop()
+    controller = await stage.start(clock)
+    for broker in (second, third):
+        broker.controller = controller.address
+        await broker.beat()
+
+    async def is_elected() -> bool:
+        return (await master_of(second))[0] in (2, 3)
+
+    await until(is_elected)
+
+
 async def test_a_set_without_a_master_gets_one_when_a_member_of_the_set_is_back(stage: Stage) -> None:
     await stage.start()
     first, second, third = await trio(stage)

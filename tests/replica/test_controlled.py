@@ -219,6 +219,32 @@ async def test_brokers_go_on_without_controllers_as_long_as_all_members_follow(t
             await send(trio, "cut off")
 
 
+async def test_a_controller_that_hangs_delays_no_heartbeat_to_one_that_leads(tmp_path: Path) -> None:
+    """It takes connections and answers nothing, like one that was stopped (SIGSTOP)."""
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    hung = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with Trio(tmp_path, {"controllerHeartBeatTimeoutMills": "1500"}) as trio:
+        both = {"controllerAddr": f"{hung};{trio.controller_address}"}
+        for number in (1, 2):
+            await trio.start(number, both)
+        await trio.in_sync(1, 2)
+        replication = replication_of(trio.nodes[1])
+        lowest_s = 1.5
+        for _ in range(60):
+            await asyncio.sleep(0.05)
+            lowest_s = min(lowest_s, replication.lease.remaining_s())
+        assert lowest_s > 0, "a lease ran out"
+        assert (1, 1) == (trio.decided.master_id, trio.decided.master_epoch)
+        await send(trio, "one")
+    server.close()
+
+
 @pytest.mark.parametrize("damage", [b"", b"2\n0\n1-0\n", b"1\n7\n1-0\n", b"\xff\xfe", b"2\n0\n5-9\n4-3\n"])
 async def test_a_damaged_epoch_file_is_refused_unless_its_backup_is_sound(damage: bytes, tmp_path: Path) -> None:
     async with Trio(tmp_path) as trio:

@@ -5,7 +5,7 @@ A master is gone when its lease is over, when its process no longer listens afte
 without the end of its log, and must not go on in the epoch that it had.
 
 A controller that has just begun to lead knows of no heartbeats. It gives every master the time of its lease to be heard
-before it takes it for gone.
+before it takes it for gone, unless nothing listens at its port.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ class Failover:
         self._leading_since_s = self._clock.monotonic()
         self._schedule_expiry()
         self._schedule_scan()
+        for broker_set in self._decider.all().values():
+            self._run(self._ask_master(broker_set))
 
     def stop(self) -> None:
         self.lead(False)
@@ -123,6 +125,19 @@ class Failover:
                     self._lost(member, "its process ended", began_s)
                 return
             await self._clock.sleep(PROBE_INTERVAL_S)
+
+    async def _ask_master(self, broker_set: BrokerSet) -> None:
+        """Has a master ended while nobody led?"""
+        began_s = self._clock.monotonic()
+        if broker_set.master_id is None or broker_set.master_address is None:
+            return
+        member = Member(broker_set.cluster, broker_set.name, broker_set.master_id)
+        if self._liveness.is_alive(member) or await self._probe(broker_set.master_address):
+            return
+        known = self._decider.get(broker_set.name)
+        if known is not None and known.master_epoch == broker_set.master_epoch and not self._liveness.is_alive(member):
+            log.warning("broker gone set=%s id=%d reason=its process ended", member.name, member.broker_id)
+            self._lost(member, "its process ended", began_s)
 
     def restarted(self, member: Member) -> Awaitable[None]:
         """A broker registers: whatever it was before, it has begun anew."""

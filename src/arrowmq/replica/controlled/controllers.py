@@ -70,30 +70,42 @@ class Controllers:
         self._name = name
         self._remoting = remoting
         self._clock = clock
+        self._beats: set[asyncio.Task[bool]] = set()
         self.leader = ""
 
     # Who leads
 
     async def find_leader(self) -> str:
-        """Raises `ControllerUnreachable`."""
+        """Ask all at once: one that hangs delays nobody. Raises `ControllerUnreachable`."""
+        asked = [asyncio.ensure_future(self._who_leads(address)) for address in self._addresses]
         reasons = []
-        for address in self._addresses:
-            try:
-                answer = await self._remoting.invoke(
-                    address, Command.request(RequestCode.CONTROLLER_GET_METADATA_INFO), TIMEOUT_S
-                )
-            except (RemotingError, OSError) as failure:
-                reasons.append(str(failure))
-                continue
-            found = decode_header(GetMetaDataResult, answer.ext)
-            if answer.code == ResponseCode.SUCCESS and found.controller_leader_address:
-                if found.controller_leader_address != self.leader:
-                    log.info("controller leads address=%s", found.controller_leader_address)
-                self.leader = found.controller_leader_address
-                return self.leader
-            reasons.append(f"{address} knows of no leader")
+        try:
+            for answer in asyncio.as_completed(asked):
+                found, reason = await answer
+                if not found:
+                    reasons.append(reason)
+                    continue
+                if found != self.leader:
+                    log.info("controller leads address=%s", found)
+                self.leader = found
+                return found
+        finally:
+            for each in asked:
+                each.cancel()
         self.leader = ""
         raise ControllerUnreachable(f"no controller answers that knows who leads: {'; '.join(reasons)}")
+
+    async def _who_leads(self, address: str) -> tuple[str, str]:
+        """The leader that one knows, or an empty text and why not."""
+        try:
+            command = Command.request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+            answer = await self._remoting.invoke(address, command, TIMEOUT_S)
+        except (RemotingError, OSError) as failure:
+            return "", str(failure)
+        found = decode_header(GetMetaDataResult, answer.ext).controller_leader_address
+        if answer.code != ResponseCode.SUCCESS or not found:
+            return "", f"{address} knows of no leader"
+        return found, ""
 
     async def _ask(self, code: int, header: Header, body: bytes = b"") -> Command:
         """Ask the leader; once more if it is another by now."""
@@ -199,9 +211,20 @@ class Controllers:
     # Heartbeats
 
     async def heartbeat(self, header: BrokerHeartbeat, timeout_s: float) -> bool:
-        """To every controller: whoever leads next should know who is alive. Whether the one that leads has answered."""
-        heard = await asyncio.gather(*(self._beat(address, header, timeout_s) for address in self._addresses))
-        return any(heard)
+        """To every controller: whoever leads next should know who is alive. Whether the one that leads has answered; as
+        soon as it has, nobody waits for the others."""
+        asked = [asyncio.ensure_future(self._beat(address, header, timeout_s)) for address in self._addresses]
+        self._beats.update(asked)
+        for each in asked:
+            each.add_done_callback(self._beats.discard)
+        for heard in asyncio.as_completed(asked):
+            if await heard:
+                return True
+        return False
+
+    def stop(self) -> None:
+        for beat in self._beats:
+            beat.cancel()
 
     async def _beat(self, address: str, header: BrokerHeartbeat, timeout_s: float) -> bool:
         try:

@@ -132,6 +132,7 @@ class ControlledReplication(Replication):
         for task in [*self._tasks, *([self._set_task] if self._set_task is not None else [])]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.controllers.stop()
         self.forwarding.stop()
         self.lease.stop()
         await super().stop()
@@ -192,13 +193,25 @@ class ControlledReplication(Replication):
     # Heartbeats
 
     async def _beat_forever(self) -> None:
-        while True:
-            if self.broker_id:
-                try:
-                    await self._beat()
-                except Exception:
-                    log.exception("no heartbeat could be sent")
-            await self.broker.clock.sleep(self.config.broker_heartbeat_interval / 1000)
+        """One after another at their interval, answered or not: a controller that hangs must not keep those that do not
+        from hearing of this broker."""
+        beats: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                if self.broker_id:
+                    beat = asyncio.ensure_future(self._beat_safely())
+                    beats.add(beat)
+                    beat.add_done_callback(beats.discard)
+                await self.broker.clock.sleep(self.config.broker_heartbeat_interval / 1000)
+        finally:
+            for beat in beats:
+                beat.cancel()
+
+    async def _beat_safely(self) -> None:
+        try:
+            await self._beat()
+        except Exception:
+            log.exception("no heartbeat could be sent")
 
     async def _beat(self) -> None:
         store, config = self.broker.store, self.config
