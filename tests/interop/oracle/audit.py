@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,9 +44,10 @@ class Audit:
             highest[key] = max(number, highest.get(key, -1))
         return faults
 
-    def silence_ms(self, moment_ms: float, until_ms: float = float("inf")) -> float | None:
-        """From a moment to the first acknowledgement that follows a pause: when senders were back."""
-        return silence_ms((send.acknowledged for send in self.sends), moment_ms, until_ms)
+    def first_after_ms(self, moment_ms: float, since_ms: float) -> float | None:
+        """When the first acknowledgement came after a moment, counted from an earlier one."""
+        after = [send.acknowledged for send in self.sends if send.acknowledged >= moment_ms]
+        return min(after) - since_ms if after else None
 
     def misplaced(self, log: Sequence[Record], topic: str) -> list[str]:
         """Acknowledged messages that do not lie at the offset that their sender was told, and queues with a gap or an
@@ -67,22 +68,31 @@ class Audit:
 
 
 def silence_ms(acknowledged: Iterable[int | float], moment_ms: float, until_ms: float = float("inf")) -> float | None:
+    found = longest_gap(acknowledged, moment_ms, until_ms)
+    if found is None:
+        return None
+    longest, ended = found
+    return ended - moment_ms if longest > 20 else 0.0
+
+
+def longest_gap(
+    acknowledged: Iterable[int | float], moment_ms: float, until_ms: float = float("inf")
+) -> tuple[float, float] | None:
+    """How long the longest pause after a moment was, and when it ended. What was on its way when the master went may
+    still be acknowledged just after it."""
     after = sorted(done for done in acknowledged if moment_ms <= done <= until_ms)
     if not after:
         return None
-    # What was on its way when the master went may still be acknowledged just after it.
-    gaps = [(later - earlier, later) for earlier, later in zip([moment_ms, *after], after, strict=False)]
-    longest, ended = max(gaps)
-    return ended - moment_ms if longest > 20 else 0.0
+    return max((later - earlier, later) for earlier, later in zip([moment_ms, *after], after, strict=False))
 
 
 def records_of(commit_log: Path) -> list[Record]:
     """Every record of a commit log, from its files."""
-    found = []
-    for path in sorted(commit_log.glob("[0-9]*")):
-        data = path.read_bytes()
-        found += [decode_record(data, offset, check_crc=True) for offset, _ in record_bounds(data)]
-    return found
+    return [record for path in sorted(commit_log.glob("[0-9]*")) for record in records_in(path.read_bytes())]
+
+
+def records_in(data: bytes) -> list[Record]:
+    return [decode_record(data, offset, check_crc=True) for offset, _ in record_bounds(data)]
 
 
 def writers(log: Sequence[Record], epochs: Sequence[tuple[int, int]], topic: str) -> dict[int, set[tuple[bytes, int]]]:
@@ -90,8 +100,37 @@ def writers(log: Sequence[Record], epochs: Sequence[tuple[int, int]], topic: str
     one topic: a delayed message, or one of a transaction, that is put back into the log keeps the stamp it had."""
     found: dict[int, set[tuple[bytes, int]]] = {}
     for record in log:
-        if record.topic != topic:
-            continue
-        started = [number for number, start in epochs if start <= record.physical_offset]
-        found.setdefault(started[-1] if started else -1, set()).add(record.store_host)
+        if record.topic == topic:
+            found.setdefault(epoch_at(epochs, record.physical_offset), set()).add(record.store_host)
     return found
+
+
+def epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int:
+    """The epoch that a place in the log belongs to; -1 before the first."""
+    return next((number for number, start in reversed(epochs) if start <= offset), -1)
+
+
+Host = tuple[bytes, int]
+
+
+def foreign_writers(
+    log: Sequence[Record],
+    tails: Iterable[tuple[int, int, Sequence[Record]]],
+    epochs: Sequence[tuple[int, int]],
+    masters: Mapping[int, Host],
+    topic: str,
+) -> list[str]:
+    """Records that somebody else wrote than the master of their epoch: in the log that all have, and in the tails that
+    were cut off the logs of masters which were followed (each with its start and the last epoch it may be of)."""
+    faults = [
+        f"epoch {epoch}: {writer} wrote, {masters.get(epoch)} was master"
+        for epoch, hosts in writers(log, epochs, topic).items()
+        for writer in hosts
+        if writer != masters.get(epoch)
+    ]
+    for start, last, records in tails:
+        first = epoch_at(epochs, start - 1)  # of the last byte that was not cut
+        allowed = {host for epoch, host in masters.items() if first <= epoch <= last}
+        found = {record.store_host for record in records if record.topic == topic} - allowed
+        faults += [f"a tail of epoch {first} to {last} at {start}: {writer} wrote, no master then" for writer in found]
+    return faults

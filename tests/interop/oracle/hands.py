@@ -20,9 +20,16 @@ JAVA_FLAVOURS = {
 _number = 0
 
 
-def start(flavour: str, namesrv: str, broker: str, folder: Path, credentials: tuple[str, str] | None = None) -> Hand:
+def start(
+    flavour: str,
+    namesrv: str,
+    broker: str,
+    folder: Path,
+    credentials: tuple[str, str] | None = None,
+    jvm: java.Values | None = None,
+) -> Hand:
     """A new hand of a flavour ("java-5.5-json", …, "go", "node") for a cluster; with credentials, its requests (those
-    of Java and Go) are signed."""
+    of Java and Go) are signed. `jvm` are further system properties of a Java hand."""
     keys = dict(zip(("HAND_ACCESS_KEY", "HAND_SECRET_KEY"), credentials or (), strict=False))
     global _number
     _number += 1
@@ -35,6 +42,7 @@ def start(flavour: str, namesrv: str, broker: str, folder: Path, credentials: tu
             # A client that misses the broker's notice looks again after this time; its default of 20 s would make a
             # scene wait, and Apache's broker does lose a notice now and then.
             "rocketmq.client.rebalance.waitInterval": 2000,
+            **(jvm or {}),
         }
         command, env = java.command("Hand", [namesrv, broker], folder, classpath=classpath, properties=properties)
         return Hand(name, command, {**env, **keys}, folder)

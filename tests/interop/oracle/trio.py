@@ -40,6 +40,10 @@ FAST: dict[str, Value] = {
     "haSendHeartbeatInterval": 300,
     "syncBrokerMetadataPeriod": 1000,
 }
+# The same for Java producers: how often they ask for routes, and system properties of their JVM. A connection that is
+# not answered (the machine is gone) is given up after 3 seconds otherwise.
+JAVA_POLL_MS = 250
+JAVA_PROPERTIES: dict[str, Value] = {"com.rocketmq.remoting.client.connect.timeout": 500}
 
 
 class Trio:
@@ -206,11 +210,17 @@ class Trio:
                 raise OracleError(f"not within {timeout_s:g} s: {what}; the controller says {self.replicas()}")
             time.sleep(0.02)
 
-    def new_master(self, *, other_than: int, timeout_s: float = 60) -> int:
-        self.wait("another master", lambda: self.master() not in (None, other_than), timeout_s)
-        master = self.master()
-        assert master is not None
-        return master
+    def new_master(self, *, other_than: int = 0, timeout_s: float = 60) -> int:
+        """The master, once there is one that is not `other_than`."""
+        found: list[int | None] = []
+
+        def is_there() -> bool:
+            found.append(self.master())
+            return found[-1] not in (None, other_than)
+
+        self.wait("another master", is_there, timeout_s)
+        assert found[-1] is not None
+        return found[-1]
 
     # --- what the brokers say -----------------------------------------------------------------------------------------
 
@@ -246,6 +256,10 @@ class Trio:
 
     def masters_by_epoch_are_unique(self) -> bool:
         """By the logs of the brokers themselves: in no epoch were two of them master."""
+        return all(len(masters) == 1 for masters in self.masters_by_epoch().values())
+
+    def masters_by_epoch(self) -> dict[int, set[int]]:
+        """Which brokers say in their logs that they were master of an epoch."""
         found: dict[int, set[int]] = {}
         for number, kind in enumerate(self.kinds, 1):
             if kind == ARROW:
@@ -257,7 +271,15 @@ class Trio:
             for epoch in re.findall(pattern, text):
                 found.setdefault(int(epoch), set()).add(number)
         assert found, "no broker says that it was master"
-        return all(len(masters) == 1 for masters in found.values())
+        return found
+
+    def cut_tails(self, number: int) -> list[tuple[int, int, Path]]:
+        """What one of our brokers cut off its log: where it began, the epoch it was written in, the file."""
+        found = []
+        for path in (self.folder / f"broker-{number}" / "store" / "cut").glob("*-epoch-*.log"):
+            start, _, _, epoch = path.stem.split("-")
+            found.append((int(start), int(epoch), path))
+        return sorted(found)
 
     def epochs(self, number: int) -> list[tuple[int, int]]:
         """The epoch file of a broker: epoch and the offset it starts at."""
