@@ -302,6 +302,28 @@ async def test_tls_and_users(stack: AsyncExitStack, prefix: str, tmp_path: Path)
         await controller.stop()
 
 
+async def test_an_etcd_that_asks_for_certificates_is_shown_ours(
+    stack: AsyncExitStack, prefix: str, tmp_path: Path
+) -> None:
+    certificate = self_signed(tmp_path / "tls")
+    key = certificate.with_name("key.pem")
+    ours = ("etcdCaFile", "etcdCertFile", "etcdKeyFile")
+    options = {"cert-file": str(certificate), "key-file": str(key), "trusted-ca-file": str(certificate)}
+    known = (f"--cacert={certificate}", f"--cert={certificate}", f"--key={key}")
+    with EtcdCluster(tmp_path / "secured", 1, {**options, "client-cert-auth": "true"}, "https", known) as secured:
+        files = dict(zip(ours, map(str, (certificate, certificate, key)), strict=True))
+        controller = await controller_of(stack, secured, prefix, "n0", tmp_path, **files)
+        broker = await broker_of(stack, controller.address)
+        await broker.join()
+        assert is_leading(controller)
+        with pytest.raises(ConfigError, match=r"TLS|etcd"):
+            await controller_of(stack, secured, prefix, "n1", tmp_path, etcdCaFile=str(certificate))
+        missing = {**files, "etcdKeyFile": str(tmp_path / "nowhere.pem")}
+        with pytest.raises(ConfigError, match="cannot be used"):
+            await controller_of(stack, secured, prefix, "n1", tmp_path, **missing)
+        await controller.stop()
+
+
 async def test_a_write_whose_answer_is_lost_is_not_repeated(prefix: str) -> None:
     """Nobody knows whether it was done: a second one could undo what came between."""
     asked: list[bytes] = []
