@@ -99,8 +99,8 @@ console-cost: setup  ## what a console costs, on 1,000 topics and 500 groups: br
 packages: setup  ## build the wheel and the source package, install each into an empty environment and use it there
 	@tools/packages
 
-mqadmin: setup  ## every mqadmin subcommand on the Apache broker and on ours, compared field by field (6 minutes)
-	$(PYTEST) -m interop tests/interop/test_mqadmin.py
+mqadmin: setup  ## every mqadmin subcommand on the Apache broker and on ours, compared field by field (8 minutes)
+	$(PYTEST) -m interop tests/interop/test_mqadmin.py tests/interop/test_mqadmin_controller.py
 
 bench: setup  ## ArrowMQ beside the Apache broker, in one run
 	$(BIN)/python -m benchmarks
@@ -129,7 +129,7 @@ bench-replicas: setup  ## what a slave costs, our pair beside Apache's (7 minute
 bench-proxy: setup  ## gRPC clients: our proxy beside Apache's local one, by a raw generator
 	$(BIN)/python -m benchmarks.proxy
 
-bench-failover: setup  ## how long a lost master is missed, our trio and Apache's (OPTIONS="killed --systems arrowmq": a part)
+bench-failover: setup  ## how long a lost master is missed, our trio and Apache's (10 minutes; OPTIONS="killed --systems arrowmq": a part)
 	$(BIN)/python -m benchmarks.failover $(OPTIONS)
 
 bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Found:
 class Comparison:
     equal: list[str] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
+    reasons: Sequence[Difference] = DIFFERENCES
 
     @property
     def unexplained(self) -> list[Found]:
@@ -40,7 +41,7 @@ class Comparison:
     def stale(self) -> list[Difference]:
         """Reasons that explained nothing, though they are about something that should always differ."""
         used = {id(one.reason) for one in self.found}
-        return [reason for reason in DIFFERENCES if reason.always and id(reason) not in used]
+        return [reason for reason in self.reasons if reason.always and id(reason) not in used]
 
 
 def run(kind: str, folder: Path, steps: Iterable[Step] = STEPS) -> list[Said]:
@@ -48,15 +49,15 @@ def run(kind: str, folder: Path, steps: Iterable[Step] = STEPS) -> list[Said]:
         return stage.run(steps)
 
 
-def compare(apache: list[Said], arrowmq: list[Said]) -> Comparison:
-    comparison = Comparison()
+def compare(apache: list[Said], arrowmq: list[Said], reasons: Sequence[Difference] = DIFFERENCES) -> Comparison:
+    comparison = Comparison(reasons=reasons)
     for theirs, ours in zip(apache, arrowmq, strict=True):
         step, differs = theirs.step.name, False
         for name in [*theirs.fields, *(name for name in ours.fields if name not in theirs.fields)]:
             said, answered = theirs.fields.get(name), ours.fields.get(name)
             if said != answered:
                 differs = True
-                reason = next((one for one in DIFFERENCES if one.covers(step, name, said, answered)), None)
+                reason = next((one for one in reasons if one.covers(step, name, said, answered)), None)
                 comparison.found.append(Found(step, name, said, answered, reason))
         if not differs:
             comparison.equal.append(step)
@@ -65,7 +66,7 @@ def compare(apache: list[Said], arrowmq: list[Said]) -> Comparison:
 
 def report(comparison: Comparison) -> str:
     lines = [f"{len(comparison.equal)} runs of mqadmin say the same: {', '.join(comparison.equal)}", ""]
-    for reason in DIFFERENCES:
+    for reason in comparison.reasons:
         mine = [one for one in comparison.found if one.reason is reason]
         if mine:
             steps = sorted({one.step for one in mine})

@@ -268,7 +268,7 @@ DASHBOARD = {
 
 STEPS = _ON_TOPICS + _ON_MESSAGES + _ON_GROUPS + _ON_OFFSETS + _ON_SERVERS + _ON_NAMESRV
 
-_CONTROLLER = "speaks to a controller: needs brokers that obey one"
+CONTROLLER = "needs brokers that obey a controller: compared with those of a trio, test_mqadmin_controller.py"
 _AUTH = "needs brokers that know users: test_access.py runs it against both"
 _LITE = "lite topics are not part of ArrowMQ"
 _STATIC = "static topics (queues mapped over brokers) are not part of ArrowMQ"
@@ -286,13 +286,13 @@ LEFT_OUT = {
     "addBroker": "speaks to a broker container; ArrowMQ starts one process a broker",
     "removeBroker": "speaks to a broker container; ArrowMQ starts one process a broker",
     "resetMasterFlushOffset": "concerns a slave: needs a pair of brokers",
-    "getSyncStateSet": _CONTROLLER,
-    "getBrokerEpoch": _CONTROLLER,
-    "getControllerMetaData": _CONTROLLER,
-    "getControllerConfig": _CONTROLLER,
-    "updateControllerConfig": _CONTROLLER,
-    "electMaster": _CONTROLLER,
-    "cleanBrokerMetadata": _CONTROLLER,
+    "getSyncStateSet": CONTROLLER,
+    "getBrokerEpoch": CONTROLLER,
+    "getControllerMetaData": CONTROLLER,
+    "getControllerConfig": CONTROLLER,
+    "updateControllerConfig": CONTROLLER,
+    "electMaster": CONTROLLER,
+    "cleanBrokerMetadata": CONTROLLER,
     "createUser": _AUTH,
     "updateUser": _AUTH,
     "deleteUser": _AUTH,

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from oracle import hands
 from oracle.hand import Hand
-from oracle.target import Target
 
 from mqadmin.fields import Fields, Mask, document
 from mqadmin.plan import CALLS, GROUP, PAST_GROUP, PRODUCER_GROUP, STEPS, TOPIC, Call, Step
@@ -37,8 +37,21 @@ class Said:
     raw: str
 
 
+class Place(Protocol):
+    """Servers that a stage asks: `Target`, or a trio."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def namesrv(self) -> str: ...
+    @property
+    def broker(self) -> str: ...
+    @property
+    def folder(self) -> Path: ...
+
+
 class Stage:
-    def __init__(self, target: Target, folder: Path) -> None:
+    def __init__(self, target: Place, folder: Path) -> None:
         self.target, self.folder = target, folder
         folder.mkdir(parents=True, exist_ok=True)
         self._hand: Hand | None = None
