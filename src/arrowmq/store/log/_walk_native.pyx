@@ -36,6 +36,7 @@ cdef enum:
     BAD_PROPERTIES = -6
     BAD_RECORD_CRC = -7
     GAP = -8
+    ROUTES = 64
 
 
 cdef extern from *:
@@ -202,17 +203,61 @@ def topic_and_properties(view, int64_t position, int64_t end):
 
 
 cdef class _Route:
-    """The queue of the record before: neighbours in a log are often of one topic."""
+    """The queue of a record that was met in this walk."""
 
     cdef QueueTail queue
     cdef bytes topic
     cdef int32_t queue_id
 
 
-cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const uint8_t *place, int64_t position, const Parts *parts, bint notifies_every) except -1:
+cdef class _Routes:
+    """Those of the records before, and what was written for them: messages of one topic take its queues in turn. A place of
+    the table has one route, and another record's takes it over. Not kept between walks, as the sink asks for."""
+
+    cdef list table
+    cdef int64_t entries
+    cdef bint is_header_due
+
+    def __cinit__(self):
+        self.table = [None] * ROUTES
+
+    cdef _Route find(self, object sink, const uint8_t *topic, int64_t length, int32_t queue_id):
+        cdef uint32_t place = <uint32_t>queue_id * 31 + <uint32_t>length
+        cdef object found
+        cdef _Route route
+        if length:
+            place = place * 31 + topic[length - 1]
+        place = (place ^ (place >> 8)) % ROUTES
+        found = self.table[place]
+        if found is not None:
+            route = <_Route>found
+            if (
+                route.queue_id == queue_id
+                and len(route.topic) == length
+                and memcmp(<const uint8_t *>(<const char *>route.topic), topic, length) == 0
+            ):
+                return route
+        route = _Route.__new__(_Route)
+        route.topic = (<const char *>topic)[:length]
+        route.queue_id = queue_id
+        route.queue = sink.queue(route.topic, queue_id)
+        self.table[place] = route
+        return route
+
+    cdef int settle(self, object sink, IndexTail index) except -1:
+        """What is left to do once for all records."""
+        cdef int64_t entries = self.entries
+        self.entries = 0
+        if self.is_header_due:
+            self.is_header_due = False
+            write_header(index)
+        if entries:
+            sink.entries_restored += entries
+        return 0
+
+
+cdef int dispatch(object sink, _Routes routes, LogTail log, IndexTail index, const uint8_t *place, int64_t position, const Parts *parts, bint notifies_every) except -1:
     """Give one record to its queue and the index; 0 if entries before it are missing."""
-    cdef const uint8_t *topic = place + parts.topic
-    cdef int32_t queue_id = <int32_t>get32(place + position + 12)
     cdef int32_t transaction = <int32_t>get32(place + position + 36) & 0xC
     cdef int64_t queue_offset = get64(place + position + 20)
     cdef int64_t physical = get64(place + position + 28)
@@ -221,15 +266,7 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
     cdef QueueTail queue
     cdef Facts facts
     cdef bint wants_entry, wants_keys
-    if (
-        route.topic is None
-        or route.queue_id != queue_id
-        or len(route.topic) != parts.topic_length
-        or memcmp(<const uint8_t *>(<const char *>route.topic), topic, parts.topic_length) != 0
-    ):
-        route.topic = (<const char *>topic)[:parts.topic_length]
-        route.queue_id = queue_id
-        route.queue = sink.queue(route.topic, queue_id)
+    cdef _Route route = routes.find(sink, place + parts.topic, parts.topic_length, <int32_t>get32(place + position + 12))
     queue = route.queue
     if (
         queue is not None and transaction != 0x4 and transaction != 0xC
@@ -254,7 +291,7 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
         at = queue.next_offset * 20 - queue.file_start
         if queue_offset == queue.next_offset and queue.place != NULL and at >= 0 and at + 20 <= queue.limit:
             write_entry(log, queue, physical, parts.size, code)
-            sink.entries_restored += 1
+            routes.entries += 1
         elif not sink.restore_entry(queue, queue_offset, physical, parts.size, code):
             return 0
         if (queue.watched or notifies_every) and queue.next_offset != before:
@@ -262,8 +299,9 @@ cdef int dispatch(object sink, _Route route, LogTail log, IndexTail index, const
     if wants_keys:
         if queue is not None and index.place != NULL and index_has_room(index, count_index_keys(&facts)):
             write_keys(queue, index, &facts, physical, store_timestamp)
-            write_header(index)
+            routes.is_header_due = True
         else:
+            routes.settle(sink, index)
             tags, keys, unique, _ = dispatch_facts((<const char *>place + parts.properties)[:parts.properties_length])
             sink.restore_keys(route.topic, index_keys(keys, unique, tags), physical, store_timestamp)
     return 1
@@ -275,12 +313,13 @@ def walk(view, int64_t position, int64_t end, int64_t start, int checks, sink=No
     cdef Parts parts
     cdef const uint8_t *place
     cdef int64_t size, time, newest = 0, records = 0
-    cdef _Route route = _Route.__new__(_Route)
+    cdef _Routes routes = None
     cdef LogTail log = None
     cdef IndexTail index = None
     cdef bint dispatches = sink is not None
     cdef bint notifies_every = False
     if dispatches:
+        routes = _Routes.__new__(_Routes)
         notifies_every = sink.notifies_every
         log = sink.log
         index = sink.index
@@ -295,7 +334,7 @@ def walk(view, int64_t position, int64_t end, int64_t start, int checks, sink=No
                 return Walked(position, size, records, newest)
             time = get64(place + parts.store_timestamp_at)
             if dispatches and start + position >= dispatch_from:
-                if not dispatch(sink, route, log, index, place, position, &parts, notifies_every):
+                if not dispatch(sink, routes, log, index, place, position, &parts, notifies_every):
                     return Walked(position, GAP, records, newest)
             if time > newest:
                 newest = time
@@ -303,6 +342,8 @@ def walk(view, int64_t position, int64_t end, int64_t start, int checks, sink=No
             position += size
     finally:
         PyBuffer_Release(&buffer)
+        if dispatches:
+            routes.settle(sink, index)
 
 
 cdef int64_t repair(uint8_t *place, int64_t slots, int64_t max_entries, int64_t end_physical, int32_t *newest) noexcept nogil:
