@@ -133,6 +133,10 @@ class PowerCutDisk(Disk):
         self._begin("fill", path)
         super().fill(path, offset, length)
 
+    def write_into(self, path: Path, offset: int, data: memoryview) -> None:
+        self._begin("write_into", path)
+        super().write_into(path, offset, data)
+
     def write(self, path: Path, data: bytes) -> None:
         self._begin("write", path)
         inode = self._inodes.get(path) or self._add(path)

@@ -1,4 +1,4 @@
-"""The slave's side: one connection to the master, whose log is received straight into this one's mapped file.
+"""The slave's side: one connection to the master, whose log is received piece by piece and written into this one's.
 
     waiting     no master is known; the NameServers are asked again
     checking    is this log a part of the master's? (`master_check`)
@@ -37,6 +37,7 @@ CONNECT_TIMEOUT_S = 3.0
 SOONEST_RETRY_S = 0.2
 LATEST_RETRY_S = 5.0
 BYTES_AN_ITERATION = 1 << 20
+MOST_AWAITED_BYTES = 256 << 10
 SECOND_S = 1.0
 
 WAITING, CHECKING, COPYING, REFUSED = "waiting", "checking", "copying", "refused"
@@ -191,6 +192,7 @@ class Copying:
         self._header = bytearray(self._session.header_bytes)
         self._header_filled = 0
         self._left = Packet(0, 0)
+        self._awaited_bytes = 1
         self._unsent = b""
         self._reported = -1
         self._is_flush_awaited = False
@@ -296,11 +298,19 @@ class Copying:
             try:
                 count = self._receive_some()
             except BlockingIOError:
+                self._await_bytes(min(max(1, self._left.size), MOST_AWAITED_BYTES))
                 return False
             if count == 0:
                 return True
             budget -= count
         return False
+
+    def _await_bytes(self, least: int) -> None:
+        """Be woken when so many bytes are there, or the connection ends: a packet comes in many pieces, and none of
+        them is worth a wake-up. Not where another layer reads the socket: it may have taken some of them already."""
+        if least != self._awaited_bytes and type(self._socket) is socket.socket:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._awaited_bytes = least
 
     def _receive_some(self) -> int:
         if self._left.size == 0:
@@ -308,9 +318,10 @@ class Copying:
             self._heard(0)
             self._header_filled += count
         else:
-            # The rest of the packet goes to its place in the log, and the header behind it comes along.
+            # The rest of the packet goes where the copy takes it, and the header behind it comes along.
             place = self._copy.place(self._left.offset, self._left.size)
-            count = self._socket.recvmsg_into([place, self._header])[0]
+            is_rest = len(place) == self._left.size
+            count = self._socket.recvmsg_into([place, self._header] if is_rest else [place])[0]
             body = min(count, self._left.size)
             self._copy.received(body)
             self._heard(body)

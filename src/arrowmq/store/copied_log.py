@@ -1,6 +1,8 @@
 """The commit log as the copy of another broker's: its bytes come as they are, cut anywhere, and are dispatched here.
 
-In: bytes at the offset they have on the other broker, received straight into the mapped file (`place`, `received`).
+In: bytes at the offset they have on the other broker, received into one buffer (`place`, `received`), from there
+written to the file, and checked and dispatched while they are still in the processor's cache. Receiving into the mapped
+file would save a copy and cost more: its pages have to be there before, and each is taken into the mapping by itself.
 Out: the same log, byte for byte, and the queue and index entries of every record that is whole.
 
 Whatever does not fit raises `CopyRefused` and leaves the copy as it was: a gap, an offset that is not the next one, a
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE_AND_MAGIC = struct.Struct(">II")
+_BUFFER_BYTES = 1 << 20
 _LARGEST_RECORD_OVERHEAD = 65_536  # how much a record may exceed maxMessageSize by: topic, properties, fields
 
 
@@ -102,6 +105,9 @@ class CopiedLog:
             if store.config.enabled_append_prop_crc or store.config.force_verify_prop_crc:
                 self._checks |= CHECK_RECORD_CRC
         self._largest = store.config.max_message_size + _LARGEST_RECORD_OVERHEAD
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._held = 0  # bytes in it: those behind the last whole record
+        self._blank_at = -1  # the rest of the file is blank from here on, and is not kept in the buffer
         self.dispatched = int(store.appended)  # the end of the last whole record
 
     @property
@@ -129,7 +135,7 @@ class CopiedLog:
         self.dispatched = offset
 
     def place(self, offset: int, size: int) -> memoryview:
-        """Where to receive so many bytes that have this offset; `received` says how many came."""
+        """Where to receive so many bytes, or the first of them, from this offset on; `received` says how many came."""
         log, tail = self._log, self._log.tail
         if self.is_empty and (not log.segments or offset != self.end):
             self.begin_at(offset)
@@ -140,56 +146,90 @@ class CopiedLog:
             if self.dispatched != self.end:
                 raise CopyRefused(f"the record at {self.dispatched} does not end in its file")
             log.roll()
-        position = tail.position
-        if position + size > tail.size:
+        if tail.position + size > tail.size:
             raise CopyRefused(
                 f"{size} bytes at {offset} cross the end of a file at {tail.start + tail.size}: set "
                 "mappedFileSizeCommitLog to what the other broker has"
             )
-        if position + size > tail.prefaulted and tail.prefault is not None:
-            tail.prefault(position + size)
-        assert tail.view is not None
-        return tail.view[position : position + size]
+        self._agree()
+        if self._held == len(self._buffer):
+            self.dispatch()
+            if self._held == len(self._buffer):
+                self._grow(2 * self._held)
+        return self._buffer[self._held : self._held + size]
 
     def received(self, count: int) -> None:
         """So many bytes came to their place; records that are whole by now are dispatched with `dispatch`."""
-        self._log.tail.position += count
+        tail, held = self._log.tail, self._held
+        self._store.disk.write_into(self._log.segments[-1].path, tail.position, self._buffer[held : held + count])
+        tail.position += count
+        if self._blank_at < 0:
+            self._held += count
+
+    def _grow(self, size: int) -> None:
+        buffer = memoryview(bytearray(size))
+        buffer[: self._held] = self._buffer[: self._held]
+        self._buffer = buffer
+
+    def _agree(self) -> None:
+        """Hold what is behind the last whole record, also after the log was cut by others."""
+        tail = self._log.tail
+        held = int(self.end) - self.dispatched
+        if self._blank_at == self.dispatched and held >= _SIZE_AND_MAGIC.size:
+            return
+        self._blank_at = -1
+        if held != self._held:
+            assert tail.view is not None
+            self._held = 0
+            if held > len(self._buffer):
+                self._grow(held)
+            self._buffer[:held] = tail.view[tail.position - held : tail.position]
+            self._held = held
 
     def dispatch(self) -> None:
         """Give what is whole to queues and index, wake readers. Raises `CopyRefused` at bytes that are no record."""
         tail = self._log.tail
         if tail.view is None:
             return
-        walked = walk(tail.view, self.dispatched - tail.start, tail.position, tail.start, self._checks, self._sink)
-        self.dispatched = tail.start + walked.position
+        self._agree()
+        if self._blank_at >= 0:
+            self._pass_blank()
+            return
+        walked = walk(self._buffer, 0, self._held, self.dispatched, self._checks, self._sink)
+        self.dispatched += walked.position
+        self._held -= walked.position
+        self._buffer[: self._held] = self._buffer[walked.position : walked.position + self._held]
         tail.last_store_timestamp = max(tail.last_store_timestamp, walked.last_store_timestamp)
         if walked.verdict == BLANK:
-            self._pass_blank(walked.position)
+            self._begin_blank()
         elif walked.verdict == TORN:
-            self._check_torn(walked.position)
+            self._check_torn()
         elif walked.verdict != END_OF_BUFFER:
             raise CopyRefused(f"the bytes received at {self.dispatched}: {REASONS[walked.verdict]}")
         self._store.copied()
 
-    def _pass_blank(self, position: int) -> None:
+    def _begin_blank(self) -> None:
         tail = self._log.tail
-        assert tail.view is not None
-        size = _SIZE_AND_MAGIC.unpack_from(tail.view, position)[0]
-        if position + size != tail.size:
+        end = self.dispatched + _SIZE_AND_MAGIC.unpack_from(self._buffer)[0]
+        if end != tail.start + tail.size:
             raise CopyRefused(
-                f"the other broker's file ends at {tail.start + position + size}, this one's at "
-                f"{tail.start + tail.size}: set mappedFileSizeCommitLog to what it has"
+                f"the other broker's file ends at {end}, this one's at {tail.start + tail.size}: set "
+                "mappedFileSizeCommitLog to what it has"
             )
-        if tail.position == tail.size:
-            self.dispatched = tail.start + tail.size
+        self._blank_at, self._held = self.dispatched, 0
+        self._pass_blank()
 
-    def _check_torn(self, position: int) -> None:
+    def _pass_blank(self) -> None:
+        if self._log.tail.position == self._log.tail.size:
+            self.dispatched, self._blank_at = int(self.end), -1
+
+    def _check_torn(self) -> None:
         """Whether the rest of the record can still come."""
-        tail = self._log.tail
-        if tail.view is None or tail.position - position < _SIZE_AND_MAGIC.size:
+        if self._held < _SIZE_AND_MAGIC.size:
             return
-        size = _SIZE_AND_MAGIC.unpack_from(tail.view, position)[0]
-        if not 91 <= size <= min(self._largest, tail.size - position):
+        tail = self._log.tail
+        size = _SIZE_AND_MAGIC.unpack_from(self._buffer)[0]
+        if not 91 <= size <= min(self._largest, tail.start + tail.size - self.dispatched):
             raise CopyRefused(f"the bytes received at {self.dispatched} say they are a record of {size} bytes")
 
     def cut(self) -> int:
@@ -198,4 +238,5 @@ class CopiedLog:
         if dropped > 0:
             self._log.end_at(self.dispatched)
             self._store.positions.cut(self.dispatched)
+            self._held, self._blank_at = 0, -1
         return dropped

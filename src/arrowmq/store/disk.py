@@ -141,6 +141,19 @@ class Disk:
         except OSError as problem:
             raise self.explain(problem, path) from problem
 
+    def write_into(self, path: Path, offset: int, data: memoryview) -> None:
+        """Bytes at their place in a file that has blocks there; not forced. Who has it mapped sees them at once."""
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                while data:
+                    written = os.pwrite(handle, data, offset)
+                    data, offset = data[written:], offset + written
+            finally:
+                os.close(handle)
+        except OSError as problem:
+            raise self.explain(problem, path) from problem
+
     def map(self, path: Path, size: int, *, writable: bool = True, scattered: bool = False) -> mmap.mmap:
         """A mapping of a file. A writable one holds no file descriptor: a broker has one mapping for every queue.
         `scattered`: it is touched here and there, so a page that is not in memory is read alone."""
