@@ -138,7 +138,10 @@ class Feed:
             self.caught_up_ms = self._clock.now_ms()
         if has_moved or not was_begun:
             self._on_moved(self)
-        self.pump()
+        if self._header or not was_begun:
+            # An acknowledgement alone is no reason to send: what nobody waits for gathers until the next look, or each
+            # would bring a packet of a few records, and that the next acknowledgement.
+            self.pump()
 
     # What it is sent
 

@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Nobody waits for the slaves of an ASYNC_MASTER, so they are looked after so often while the log grows: Apache's master
-# looks every 100 ms.
+# Nobody waits for the slaves of an ASYNC_MASTER, so they are looked after so often while the log grows, and half as
+# often while it grows fast: what a look costs on both sides is then time that senders lack. Apache's master looks every
+# 100 ms.
 TICK_S = 0.01
+BUSY_TICK_S = 0.02
+BUSY_BYTES = 128 << 10  # that came since the last look
 IDLE_TICK_S = 0.02
 SECOND_S = 1.0
 MOST_FEEDS = 128
@@ -216,10 +219,11 @@ class Feeds:
         self._tick_timer = None
         if not self._feeds:
             return
-        is_news = int(self._store.appended) != self._pumped_end
-        if is_news:
+        news = int(self._store.appended) - self._pumped_end
+        if news:
             self._pump()
-        self._tick_timer = self._clock.call_later(TICK_S if is_news else IDLE_TICK_S, self._tick)
+        pause_s = IDLE_TICK_S if not news else TICK_S if news < BUSY_BYTES else BUSY_TICK_S
+        self._tick_timer = self._clock.call_later(pause_s, self._tick)
 
     def _second(self) -> None:
         """Heartbeats, silence, flow control, and who is in sync."""
