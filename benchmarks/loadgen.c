@@ -7,7 +7,9 @@
  * `send` ends after SECONDS or COUNT messages, whichever comes first (0: no limit). `pull` reads COUNT messages from the
  * start of each queue, one connection a queue with four pulls under way. `latency` sends at a steady rate and consumes by long polling; a message
  * carries the time it was due, so a late sender counts against the broker as a user would. One line of JSON is printed.
- * With LOADGEN_TOPICS=N in the environment `send` goes to TOPIC-0 … TOPIC-(N-1) in turn, then to the next queue of each. */
+ * With LOADGEN_TOPICS=N in the environment `send` goes to TOPIC-0 … TOPIC-(N-1) in turn, then to the next queue of each.
+ * With LOADGEN_RATE=N it sends no more than N messages a second: every half millisecond those that are due, over as many
+ * connections as have one to spare. Then two brokers, or one in two states, can be asked for the same. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,7 +28,7 @@ enum { INPUT = 8 << 20, OUTPUT = 8 << 20, HEADER = 2048, SAMPLES = 4 << 20 };
 enum { SEND = 310, SEND_BATCH = 320, PULL = 11 };
 
 struct connection {
-    int fd, queue, writing;
+    int fd, queue, writing, spare;
     uint8_t *input, *output;
     size_t held, filled, written;
     int64_t offset;
@@ -262,6 +264,56 @@ static void result(const char *name, double seconds) {
         seconds, answered / seconds, remark);
 }
 
+/* Sends what is due by now over connections that have an answer to spare, from the one behind the last on. */
+static int give_due(struct connection **all, int count, int64_t start, double rate, int *next, int *next_queue, int64_t end) {
+    int64_t now = now_ns();
+    if (now >= end) return 1;
+    int64_t due = (int64_t)((now - start) * 1e-9 * rate) - (int64_t)sent;
+    for (int tried = 0; due >= batch_size && tried < count; tried++) {
+        struct connection *connection = all[*next];
+        *next = (*next + 1) % count;
+        if (!connection->spare) continue;
+        connection->spare--;
+        tried = -1;
+        due -= batch_size;
+        add_send(connection, (*next_queue)++ / topics % queues);
+        flush(connection);
+    }
+    return 0;
+}
+
+/* `send` at a steady rate: an answer makes a connection free for another message, and time makes one due. */
+static int run_paced(const char *host, int port, int count, int inflight, double seconds, double rate) {
+    int poll = epoll_create1(0), next = 0, next_queue = 0;
+    struct epoll_event events[256];
+    struct connection **all = calloc(count, sizeof *all);
+    for (int i = 0; i < count; i++) {
+        all[i] = connect_to(host, port);
+        all[i]->spare = inflight;
+        watch(poll, all[i], EPOLL_CTL_ADD);
+    }
+    int64_t start = now_ns(), end = start + (int64_t)(seconds * 1e9), heard = start;
+    for (;;) {
+        int over = give_due(all, count, start, rate, &next, &next_queue, end);
+        if (over && answered + failed >= sent) break;
+        if (now_ns() - heard > 10000000000ll) { fprintf(stderr, "no answer for 10 s\n"); return 1; }
+        struct timespec tick = {0, 500000};
+        int ready = epoll_pwait2(poll, events, 256, &tick, NULL);
+        if (ready > 0) heard = now_ns();
+        for (int i = 0; i < ready; i++) {
+            struct connection *connection = events[i].data.ptr;
+            credit = 0;
+            if (events[i].events & EPOLLIN) receive(connection, on_receipt);
+            connection->spare += credit;
+            flush(connection);
+            if (connection->writing != (connection->written < connection->filled)) watch(poll, connection, EPOLL_CTL_MOD);
+        }
+        if (ready > 0) nanosleep(&tick, NULL); /* what is answered meanwhile is looked at together */
+    }
+    result("sent", (now_ns() - start) / 1e9);
+    return failed > 0 && answered == 0;
+}
+
 static int run_send(char **a) {
     const char *host = a[2];
     int port = atoi(a[3]), count = atoi(a[6]), inflight = atoi(a[7]);
@@ -272,6 +324,7 @@ static int run_send(char **a) {
     binary = !strcmp(a[11], "binary"), batch_size = atoi(a[12]);
     body = malloc(body_size);
     for (int i = 0; i < body_size; i++) body[i] = 'a' + i * 7 % 26;
+    if (getenv("LOADGEN_RATE")) return run_paced(host, port, count, inflight, seconds, atof(getenv("LOADGEN_RATE")));
     int poll = epoll_create1(0), next_queue = 0;
     struct epoll_event events[256];
     int64_t start = now_ns(), end = seconds > 0 ? start + (int64_t)(seconds * 1e9) : INT64_MAX;

@@ -50,17 +50,31 @@ def java_program(name: str, system: System, *arguments: str, json_headers: bool 
     if json_headers:
         classpath = java.compiled([Path(__file__).resolve().parent / "java" / "JsonFirst.java"])
         main, before = "JsonFirst", [main]
+    with _running(main, system, *before, "-n", system.namesrv, *arguments, classpath=classpath):
+        yield
+
+
+@contextmanager
+def paced_producer(system: System, topic: str, threads: int, size: int, rate: int) -> Iterator[None]:
+    """A Java producer that sends at a steady rate, running until the block ends."""
+    classpath = java.compiled([Path(__file__).resolve().parent / "java" / "PacedProducer.java"])
+    words = ("-n", system.namesrv, "-t", topic, "-w", threads, "-s", size, "-r", rate)
+    with _running("PacedProducer", system, *map(str, words), classpath=classpath):
+        yield
+
+
+@contextmanager
+def _running(main: str, system: System, *arguments: str, classpath: str) -> Iterator[None]:
     folder = system.folder / "client"
     folder.mkdir(exist_ok=True)
-    command, env = java.command(
-        main, [*before, "-n", system.namesrv, *arguments], folder, classpath=classpath, options=CLIENT_JVM
-    )
-    with (folder / f"{name}.out").open("ab") as out:
+    command, env = java.command(main, list(arguments), folder, classpath=classpath, options=CLIENT_JVM)
+    log = folder / f"{main.rpartition('.')[2]}.out"
+    with log.open("ab") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=folder)
     try:
         yield
         if process.poll() is not None:
-            raise RuntimeError(f"{name} ended early:\n{(folder / f'{name}.out').read_text()[-2000:]}")
+            raise RuntimeError(f"{main} ended early:\n{log.read_text()[-2000:]}")
     finally:
         process.kill()
         process.wait()

@@ -1,10 +1,12 @@
-"""`python -m benchmarks.replicas [--seconds S] [--systems NAME …]`: what a slave costs, on our pair and on Apache's.
+"""`python -m benchmarks.replicas [--systems NAME …] [--parts PART …]`: what a slave costs, our pair and Apache's.
 
 One pair after the other in fresh folders, with the same load: Apache's own benchmark Producer (64 threads) and the raw
 generator (64 connections, 8 in flight each), messages of 1 KiB.
 
-  alone     ASYNC_MASTER without a slave (ours): what the next line is held against
   async     ASYNC_MASTER with a slave: CPU a message of both
+  adds      of ours, what the slave adds to its master's CPU a message: the same process without it, with it and without
+            it again, at the same rate of messages. Driven as hard as it can, a broker alone takes more messages at a
+            time, each for less, and the difference would count against the slave
   lag       of the same pair, at 2,000 messages a second: how long the slave's queue lags behind the master's
   sync      SYNC_MASTER, inSyncReplicas=2: rate
   catch-up  a slave that has nothing of several GiB: bytes a second, beside a plain copy of the files over loopback.
@@ -12,7 +14,7 @@ generator (64 connections, 8 in flight each), messages of 1 KiB.
             away while the rest was written
   ten       ten slaves at once (of ours): CPU a message of the master and of each
 
-Run it alone on the machine; what it prints goes to benchmarks/results.
+Run it alone on the machine; the table that it ends with goes to bench-results/replicas.md.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -46,8 +48,11 @@ APACHE_ONLY: dict[str, Value] = {"brokerFastFailureEnable": False, "osPageCacheB
 TOPIC, ONE_QUEUE = "Replicated", "OneQueue"
 RUNTIME_INFO = 28
 RATE = 2000
+# What our pair carries easily beside its client on two cores: some 60 % of what it takes at most.
+JAVA_RATE, RAW_RATE = 16_000, 80_000
 LARGE = 16_384
 Found = dict[str, Metrics]
+Measure = Callable[[list[Server]], Metrics]
 
 
 def slave_of(system: System, number: int = 1) -> Server:
@@ -100,28 +105,54 @@ class Cost:
         return found
 
 
-def raw(system: System, slaves: list[Server], seconds: float, inflight: int = 8) -> Metrics:
+def raw(system: System, slaves: list[Server], seconds: float, inflight: int = 8, rate: int = 0) -> Metrics:
+    touch_free_memory()
+    environment = {"LOADGEN_RATE": str(rate)} if rate else {}
     cost = Cost(system, slaves)
-    said, _ = loads.raw(system, "send", TOPIC, QUEUES, 64, inflight, 1024, seconds, 0, "binary", 1)
+    words = ("send", TOPIC, QUEUES, 64, inflight, 1024, seconds, 0, "binary", 1)
+    said, _ = loads.raw(system, *words, **environment)
     for slave in slaves:
         caught_up(system.broker, slave)
     return {**cost.of(said["sent"], said["seconds"]), "failed": said["failed"]}
 
 
-def java(system: System, slaves: list[Server], warm_s: float, seconds: float) -> Metrics:
-    with (
-        closing(system.asker()) as asker,
-        loads.java_program("Producer", system, "-t", TOPIC, "-w", "64", "-s", "1024"),
-    ):
+@contextmanager
+def java(system: System, warm_s: float, seconds: float, rate: int = 0) -> Iterator[Measure]:
+    """Apache's Producer, or one with a rate, warm; the block measures while it runs."""
+    load = (
+        loads.paced_producer(system, TOPIC, 64, 1024, rate)
+        if rate
+        else loads.java_program("Producer", system, "-t", TOPIC, "-w", "64", "-s", "1024")
+    )
+    with closing(system.asker()) as asker, load:
         first = asker.stored(TOPIC, QUEUES)
         while asker.stored(TOPIC, QUEUES) == first:
             time.sleep(0.05)
         time.sleep(warm_s)
-        touch_free_memory()
-        time.sleep(1)
-        cost, before = Cost(system, slaves), asker.stored(TOPIC, QUEUES)
-        time.sleep(seconds)
-        return cost.of(asker.stored(TOPIC, QUEUES) - before)
+
+        def measure(slaves: list[Server]) -> Metrics:
+            touch_free_memory()
+            time.sleep(1)
+            cost, before = Cost(system, slaves), asker.stored(TOPIC, QUEUES)
+            time.sleep(seconds)
+            return cost.of(asker.stored(TOPIC, QUEUES) - before)
+
+        yield measure
+
+
+def added(system: System, measure: Measure) -> Metrics:
+    """What a slave adds to its master, which is the same process all the while."""
+    slave = slave_of(system)
+    before = measure([])
+    slave.start()
+    try:
+        caught_up(system.broker, slave)
+        found = measure([slave])
+    finally:
+        slave.kill()
+    after = measure([])
+    alone = {f"alone_{key}": (before[key] + after[key]) / 2 for key in ("rate", "cpu_us")}
+    return {**found, **alone, "added": found["cpu_us"] / alone["alone_cpu_us"] - 1}
 
 
 def lag(system: System, slave: Server, seconds: float) -> Metrics:
@@ -235,17 +266,22 @@ def measure(name: str, warm_s: float, seconds: float, gibibytes: float, parts: l
         found[label] = result
         say(f"{name:8} {label:11} " + json.dumps({key: round(value, 2) for key, value in result.items()}))
 
-    for label, slaves in (("alone", 0), ("async", 1)):
-        if label in parts and (slaves or name == "arrowmq"):
-            with pair(name, slaves) as (system, running):
-                record(f"{label} java", java(system, running, warm_s, seconds))
-                raw(system, running, seconds)
-                record(f"{label} raw", raw(system, running, seconds))
-                if running and "lag" in parts:
-                    record("lag", lag(system, running[0], seconds))
+    if "async" in parts:
+        with pair(name, 1) as (system, running):
+            with java(system, warm_s, seconds) as measure_java:
+                record("async java", measure_java(running))
+            raw(system, running, seconds)
+            record("async raw", raw(system, running, seconds))
+            if "lag" in parts:
+                record("lag", lag(system, running[0], seconds))
+    if "adds" in parts and name == "arrowmq":
+        with pair(name, 0) as (system, _):
+            with java(system, warm_s, seconds, JAVA_RATE) as measure_java:
+                record("adds java", added(system, measure_java))
+            record("adds raw", added(system, lambda slaves: raw(system, slaves, seconds, rate=RAW_RATE)))
     if "sync" in parts:
-        with pair(name, 1, **SYNC) as (system, running):
-            record("sync java", java(system, running, warm_s, seconds))
+        with pair(name, 1, **SYNC) as (system, running), java(system, warm_s, seconds) as measure_java:
+            record("sync java", measure_java(running))
     if "catch-up" in parts:
         with pair(name, 0) as (system, _):
             record("catch-up", catch_up(system, gibibytes))
@@ -256,13 +292,70 @@ def measure(name: str, warm_s: float, seconds: float, gibibytes: float, parts: l
     return found
 
 
-PARTS = ["alone", "async", "lag", "sync", "catch-up", "ten"]
+PARTS = ["async", "adds", "lag", "sync", "catch-up", "ten"]
+
+# What is measured, of which part and by which name, and what our figure may be at most or must be at least, in parts of
+# Apache's.
+BESIDE_APACHE = (
+    ("ASYNC_MASTER with a slave, Java: master, µs CPU a message", "async java", "cpu_us", "<=", 0.125),
+    ("the same: slave", "async java", "slave_cpu_us", "<=", 0.125),
+    ("ASYNC_MASTER with a slave, raw: master", "async raw", "cpu_us", "<=", 0.125),
+    ("the same: slave", "async raw", "slave_cpu_us", "<=", 0.125),
+    ("SYNC_MASTER, inSyncReplicas=2, Java: messages a second", "sync java", "rate", ">=", 2.5),
+    ("lag at 2,000 messages a second, p99, ms", "lag", "p99_ms", "<=", 0.5),
+    ("a slave that lacks 4 GiB, MB a second", "catch-up", "bytes_per_s", ">=", 3.0),
+)
+
+
+def is_met(ratio: float, relation: str, goal: float) -> str:
+    return "yes" if (ratio <= goal if relation == "<=" else ratio >= goal) else "**no**"
+
+
+def shown(value: float, metric: str) -> str:
+    if metric == "bytes_per_s":
+        value /= 1e6
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def table(found: dict[str, Found]) -> str:
+    """Every figure that was measured, with its goal."""
+    lines = ["| | ArrowMQ | Apache 5.5.0 | | goal | met |", "|---|---:|---:|---:|---|---|"]
+    ours, theirs = found.get("arrowmq", {}), found.get("apache", {})
+    for label, part, metric, relation, goal in BESIDE_APACHE:
+        if part not in ours:
+            continue
+        mine = ours[part][metric]
+        other = theirs.get(part, {}).get(metric)
+        judged = "— | | |"
+        if other is not None:
+            judged = f"{mine / other:.3f} | {relation} {goal:g} | {is_met(mine / other, relation, goal)} |"
+        lines.append(f"| {label} | {shown(mine, metric)} | {'—' if other is None else shown(other, metric)} | {judged}")
+    for load, rate in (("java", JAVA_RATE), ("raw", RAW_RATE)):
+        if metrics_of := ours.get(f"adds {load}"):
+            lines.append(
+                f"| what a slave adds to our master, {load}, at {metrics_of['rate']:,.0f} a second of {rate:,} wanted: "
+                f"{metrics_of['alone_cpu_us']:.2f} alone | {metrics_of['cpu_us']:.2f} | | {metrics_of['added']:+.0%} | "
+                f"<= +33 % | {is_met(metrics_of['added'], '<=', 1 / 3)} |"
+            )
+    if copied := ours.get("catch-up"):
+        ratio = copied["bytes_per_s"] / copied["plain_copy_bytes_per_s"]
+        lines.append(
+            f"| the copy of 4 GiB beside a plain copy of the files over loopback, "
+            f"{shown(copied['plain_copy_bytes_per_s'], 'bytes_per_s')} MB a second | "
+            f"{shown(copied['bytes_per_s'], 'bytes_per_s')} | | {ratio:.2f} | >= 0.6 | {is_met(ratio, '>=', 0.6)} |"
+        )
+    if ten := ours.get("ten raw"):
+        lines.append(
+            "| ten slaves at once, raw: master, and each slave | "
+            f"{ten['cpu_us']:.2f}, {ten['slave_cpu_us']:.2f} | | | | |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--warm", type=float, default=12, help="seconds of load before a pair is measured")
-    parser.add_argument("--seconds", type=float, default=8, help="of each measurement")
+    parser.add_argument("--warm", type=float, default=10, help="seconds of load before a pair is measured")
+    parser.add_argument("--seconds", type=float, default=6, help="of each measurement")
     parser.add_argument("--gibibytes", type=float, default=4, help="that a slave catches up with")
     parser.add_argument("--systems", nargs="+", choices=["arrowmq", "apache"], default=["arrowmq", "apache"])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
@@ -272,6 +365,8 @@ def main() -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "replicas.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / "replicas.md").write_text(table(found) + "\n")
+    say(table(found))
 
 
 if __name__ == "__main__":
