@@ -35,6 +35,7 @@ from arrowmq.auth.settings import KEYS as AUTH_KEYS
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.address import format_address, is_loopback
+from arrowmq.remoting.tls import KEYS as TLS_KEYS
 from arrowmq.remoting.tls import ClientTls, ServerTls, client_tls, server_tls
 from arrowmq.remoting.tls_reload import TlsReload
 
@@ -52,9 +53,12 @@ if TYPE_CHECKING:
     from arrowmq.proxy.config import ProxyConfig
     from arrowmq.proxy.proxy import Proxy
     from arrowmq.replica.analytic import AnalyticReplica
+    from arrowmq.replica.encrypted import HaTls
     from arrowmq.store.disk import Disk
 
 log = logging.getLogger(__name__)
+
+PROXY_TLS_KEYS = {key for key in TLS_KEYS if key == "tls.enable" or key.startswith("tls.client.")}
 
 
 class Component(Protocol):
@@ -141,6 +145,7 @@ class Surroundings:
     disk: Disk | None = None
     tls: ServerTls | None = None
     outgoing_tls: ClientTls | None = None
+    ha_tls: HaTls | None = None
 
 
 def namesrv_part(config: NamesrvConfig, of: Surroundings, guard: Guard | None = None) -> Part:
@@ -195,6 +200,8 @@ def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Par
             config, store_root, of.clock, of.disk, ports=BrokerPorts(of.clock, of.tls), extensions=[replication]
         )
         node.broker.remoting.use_tls(of.outgoing_tls)
+        if of.ha_tls is not None:
+            _encrypt_replication(node.broker, of.ha_tls)
         warn_if_open("broker", config.bind_address, config.listen_port, node.broker.guard.is_on)
         return node.broker
 
@@ -203,7 +210,8 @@ def broker_part(config: BrokerConfig, store_root: Path, of: Surroundings) -> Par
 
 def tls_part(properties: Mapping[str, str], of: Surroundings) -> Part:
     """Takes renewed certificates over; not there where there are none."""
-    reload = TlsReload(properties, of.tls, of.outgoing_tls, of.clock)
+    client = of.outgoing_tls if of.ha_tls is None else of.ha_tls.client  # the same, where there are both
+    reload = TlsReload(properties, of.tls, client, of.clock)
     return lambda node: reload if reload.is_needed else None
 
 
@@ -226,7 +234,7 @@ def controller_metrics_part(node: Node) -> Component | None:
     return node.controller_metrics
 
 
-def cluster_proxy_part(config: ProxyConfig, auth: AuthSettings, clock: Clock) -> Part:
+def cluster_proxy_part(config: ProxyConfig, auth: AuthSettings, of: Surroundings) -> Part:
     """A proxy before the brokers that a NameServer knows."""
 
     def part(node: Node) -> Component:
@@ -234,13 +242,13 @@ def cluster_proxy_part(config: ProxyConfig, auth: AuthSettings, clock: Clock) ->
         from arrowmq.proxy.proxy import Proxy
 
         config.namesrv_addr = config.namesrv_addr or node.namesrv_address
-        node.proxy = Proxy(config, ClusterBack(config, clock, auth), clock)
+        node.proxy = Proxy(config, ClusterBack(config, of.clock, auth, of.outgoing_tls), of.clock)
         return node.proxy
 
     return part
 
 
-def local_proxy_part(config: ProxyConfig, clock: Clock, *, is_optional: bool) -> Part:
+def local_proxy_part(config: ProxyConfig, of: Surroundings, *, is_optional: bool) -> Part:
     """A proxy in the broker's own process."""
 
     def part(node: Node) -> Component | None:
@@ -251,8 +259,8 @@ def local_proxy_part(config: ProxyConfig, clock: Clock, *, is_optional: bool) ->
         from arrowmq.proxy.proxy import Proxy
 
         config.namesrv_addr = config.namesrv_addr or node.broker.config.namesrv_addr
-        back = LocalBack(node.broker, ClusterBack(config, clock))
-        node.proxy = Proxy(config, back, clock, is_optional=is_optional)
+        back = LocalBack(node.broker, ClusterBack(config, of.clock, tls=of.outgoing_tls))
+        node.proxy = Proxy(config, back, of.clock, is_optional=is_optional)
         if node.metrics is not None:
             node.metrics.more.append(partial(_proxy_families, node.proxy))
         return node.proxy
@@ -269,6 +277,20 @@ def _replication_of(config: BrokerConfig) -> Callable[[Broker], Extension]:
     from arrowmq.replica.replication import Replication
 
     return Replication
+
+
+def _ha_tls_of(properties: Mapping[str, str], tls: ServerTls, outgoing: ClientTls | None) -> HaTls | None:
+    from arrowmq.replica.encrypted import ha_tls
+
+    return ha_tls(properties, tls, outgoing)
+
+
+def _encrypt_replication(broker: Broker, tls: HaTls) -> None:
+    from arrowmq.replica.replication import Replication
+
+    for extension in broker.extensions:
+        if isinstance(extension, Replication):
+            extension.encrypt(tls)
 
 
 def _proxy_families(proxy: Proxy) -> Collector:
@@ -386,7 +408,9 @@ def build_node(
     without_effect = sorted(key for key in properties.keys() - known if not key.startswith("tls."))
     if without_effect:
         log.info("settings without effect here: %s", ", ".join(without_effect))
-    surroundings = Surroundings(clock or SystemClock(), disk, server_tls(properties), client_tls(properties))
+    accepted, outgoing = server_tls(properties), client_tls(properties)
+    encrypted = None if broker is None else _ha_tls_of(properties, accepted, outgoing)
+    surroundings = Surroundings(clock or SystemClock(), disk, accepted, outgoing, encrypted)
     parts: list[Part] = []
     if broker is not None or namesrv is not None or controller is not None:
         parts.append(tls_part(properties, surroundings))
@@ -400,7 +424,7 @@ def build_node(
     if broker is not None:
         parts += [broker_part(broker, directory, surroundings), metrics_part]
         if proxy is not None:
-            parts.append(local_proxy_part(proxy, surroundings.clock, is_optional=is_proxy_optional))
+            parts.append(local_proxy_part(proxy, surroundings, is_optional=is_proxy_optional))
         parts.append(route_part)
     return Node([*parts, *more])
 
@@ -430,7 +454,10 @@ def build_proxy_node(properties: Mapping[str, str], clock: Clock | None = None) 
         raise ConfigError("the proxy knows no NameServer: give it one with -n HOST:PORT or namesrvAddr")
     if config.proxy_mode.upper() == "LOCAL":
         raise ConfigError("proxyMode=LOCAL: a proxy in a broker's process is `arrowmq broker --proxy-port N`")
-    without_effect = sorted(set(unknown) - AUTH_KEYS)
+    # Its own tls.server.mode is that of the gRPC port, and says nothing of the connections that it makes.
+    of_client = {key: text for key, text in properties.items() if key in PROXY_TLS_KEYS}
+    outgoing = client_tls(of_client)
+    without_effect = sorted(set(unknown) - AUTH_KEYS - PROXY_TLS_KEYS)
     if without_effect:
         log.info("settings without effect here: %s", ", ".join(without_effect))
     auth = read_settings(properties)
@@ -439,4 +466,5 @@ def build_proxy_node(properties: Mapping[str, str], clock: Clock | None = None) 
             "authenticationEnabled=true: a proxy asks the brokers for their users, which needs "
             "innerClientAuthenticationCredentials of a super user there"
         )
-    return Node([cluster_proxy_part(config, auth, clock or SystemClock())])
+    surroundings = Surroundings(clock or SystemClock(), outgoing_tls=outgoing)
+    return Node([tls_part(of_client, surroundings), cluster_proxy_part(config, auth, surroundings)])

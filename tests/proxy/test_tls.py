@@ -11,8 +11,8 @@ from proxy_client import SETTINGS, Stub, message
 
 from arrowmq.client.admin import Admin
 from arrowmq.proxy.messages import definition_pb2 as v2
-from arrowmq.server import build_node
-from certificates import self_signed
+from arrowmq.server import build_node, build_proxy_node
+from certificates import Authority, key_of, self_signed
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 SETTINGS_FRAME, GOAWAY_FRAME = 4, 7
@@ -79,3 +79,46 @@ async def test_a_preface_that_comes_with_the_end_of_the_handshake_counts(tmp_pat
             assert v2.OK == answer.status.code
     finally:
         await node.stop()
+
+
+async def test_proxies_before_a_cluster_that_speaks_tls_alone(tmp_path: Path) -> None:
+    """The one in the server's process, and one of its own, which shows a certificate and checks the servers'."""
+    authority = Authority(tmp_path / "authority")
+    server, client = authority.make("server"), authority.make("client")
+    of_client = {
+        "tls.enable": "true",
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": str(authority.trust),
+        "tls.client.certPath": str(client),
+        "tls.client.keyPath": str(key_of(client)),
+    }
+    of_server = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(server),
+        "tls.server.keyPath": str(key_of(server)),
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": str(authority.trust),
+    }
+    files = {"tlsCertPath": str(server), "tlsKeyPath": str(key_of(server))}
+    inside = build_node(
+        tmp_path / "data", {**SETTINGS, **files, **of_server, **of_client}, namesrv_port=0, broker_port=0, proxy_port=0
+    )
+    await inside.start()
+    before = build_proxy_node(
+        {**SETTINGS, **files, **of_client, "grpcServerPort": "0", "namesrvAddr": inside.namesrv_address}
+    )
+    await before.start()
+    context = ssl.create_default_context(cafile=str(authority.trust))
+    context.load_cert_chain(client, key_of(client))
+    try:
+        async with Admin(inside.namesrv_address, tls=context) as admin:
+            await admin.create_topic("normal", queues=1)
+        trust = grpc.ssl_channel_credentials(authority.trust.read_bytes())
+        for node in (inside, before):
+            assert node.proxy is not None
+            async with grpc.aio.secure_channel(f"127.0.0.1:{node.proxy.port}", trust) as channel:
+                answer = await Stub(channel, "tls").send(message("normal"))
+                assert v2.OK == answer.status.code, answer.status
+    finally:
+        for node in (before, inside):
+            await node.stop()

@@ -70,6 +70,7 @@ def _settings(folder: Path, mutual: bool) -> dict[str, str]:
         "tls.server.keyPath": str(folder / "server-key.pem"),
         "tls.client.authServer": "true",
         "tls.client.trustCertPath": str(folder / "ca.pem"),
+        "tls.ha.mode": "permissive",  # slaves of Apache's copy as before
     }
     if mutual:
         settings |= {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypedDict
@@ -12,6 +11,7 @@ from typing import Protocol, TypedDict
 from arrowmq.client.errors import InvalidUse
 from arrowmq.client.names import Namespace
 from arrowmq.clock import Clock, SystemClock
+from arrowmq.remoting.tls import OutgoingTls
 from arrowmq.wire.frames import Command
 
 
@@ -30,7 +30,7 @@ class ConnectOptions(TypedDict, total=False):
     namespace: str
     #: (access key, secret key) or (access key, secret key, security token)
     credentials: tuple[str, str] | tuple[str, str, str] | None
-    tls: ssl.SSLContext | None
+    tls: OutgoingTls | None
     instance_name: str
     unit_name: str
     client_ip: str
@@ -50,7 +50,7 @@ class Options:
     namesrv: tuple[str, ...]
     namespace: Namespace
     credentials: tuple[str, ...] | None
-    tls: ssl.SSLContext | None
+    tls: OutgoingTls | None
     instance_name: str
     unit_name: str
     client_ip: str

@@ -51,6 +51,7 @@ KEYS = frozenset(
         "tls.server.need.client.auth",
         "tls.server.authClient",
         "tls.client.authServer",
+        "tls.ha.mode",  # of replication: `arrowmq.replica.encrypted`
         *FILE_KEYS,
         *(
             f"tls.{side}.{name}"

@@ -21,6 +21,9 @@ from arrowmq.config import ConfigError, parse_properties
 from arrowmq.remoting.address import AddressError, format_address, parse_address, parse_addresses
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError
+from arrowmq.remoting.tls import client_tls
+from arrowmq.remoting.tls_reload import TlsReload
+from arrowmq.replica.encrypted import ha_tls_of_a_reader
 from arrowmq.replica.follower import COPYING, Follower
 from arrowmq.store import MessageStore, StoreConfig
 from arrowmq.store.disk import Disk
@@ -68,7 +71,11 @@ class AnalyticReplica:
         self._clock: Clock = clock or SystemClock()
         self._disk = disk
         self._credentials = read_inner_credentials(self._settings.get("innerClientAuthenticationCredentials", ""))
-        self.remoting = RemotingClient(self._clock, sign=self._sign)
+        outgoing = client_tls(self._settings)
+        self._ha_tls = ha_tls_of_a_reader(self._settings, outgoing)
+        used = outgoing if self._ha_tls is None else self._ha_tls.client
+        self._tls_reload = TlsReload(self._settings, None, used, self._clock)
+        self.remoting = RemotingClient(self._clock, outgoing, sign=self._sign)
         self.master = Master()
         self.store: MessageStore | None = None
         self.follower: Follower | None = None
@@ -77,6 +84,8 @@ class AnalyticReplica:
 
     async def start(self) -> None:
         """Returns when the copy has begun. Raises `NoMaster` if there is none, and what the store raises."""
+        if self._tls_reload.is_needed:
+            await self._tls_reload.start()
         self.master, theirs = await self._find()
         same = {key: theirs[key] for key in SAME_AS_MASTER if key in theirs}
         wanted = {"fileReservedTime": str(FOREVER_HOURS), "cleanFileForciblyEnable": "false", **self._settings, **same}
@@ -92,6 +101,7 @@ class AnalyticReplica:
             heartbeat_s=5.0,
             silence_s=20.0,
         )
+        self.follower.tls = self._ha_tls
         self.follower.start()
         self._looking = asyncio.ensure_future(self._look())
         while self.follower.state != COPYING:
@@ -102,6 +112,7 @@ class AnalyticReplica:
             await self._clock.sleep(0.02)
 
     async def stop(self) -> None:
+        await self._tls_reload.stop()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)

@@ -1,9 +1,9 @@
 """One slave at its master: its socket, its pace.
 
-Bytes of the log go from the file to the socket by `sendfile`, so no byte of them passes through this process, and what
-a slow slave has not taken yet waits in files and nowhere else. What is no longer in memory is read by a thread first,
-so that nobody else waits for the disk. A feed sends so much in one event loop iteration and then lets others have
-theirs.
+Bytes of the log go from the file to the socket by `sendfile`, so no byte of them passes through this process (by TLS
+they do, see `encrypted`), and what a slow slave has not taken yet waits in files and nowhere else. What is no longer in
+memory is read by a thread first, so that nobody else waits for the disk. A feed sends so much in one event loop
+iteration and then lets others have theirs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from arrowmq.remoting.address import format_address
+from arrowmq.replica.encrypted import Line, send_file
 from arrowmq.replica.hello import Greeting
 from arrowmq.replica.protocol import LARGEST_PACKET, LogBounds, MasterSession, Packet, ProtocolError
 
@@ -47,7 +48,7 @@ class Feed:
 
     def __init__(
         self,
-        connection: socket.socket,
+        connection: Line,
         store: MessageStore,
         clock: Clock,
         *,
@@ -204,7 +205,7 @@ class Feed:
             self.close(f"what it needs next, at {left.offset}, was deleted: it was too far behind")
             return 0
         try:
-            sent = os.sendfile(self._socket.fileno(), descriptor, left.offset - start, left.size)
+            sent = send_file(self._socket, descriptor, left.offset - start, left.size)
         except BlockingIOError:
             return None
         if sent == 0:

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 from arrowmq.auth.settings import read_networks
 from arrowmq.clock import Clock, Timer
+from arrowmq.remoting.address import format_address
+from arrowmq.replica.encrypted import Arrivals, HaTls, Line
 from arrowmq.replica.feed import Feed
 from arrowmq.replica.hello import Greeting, Tickets
 from arrowmq.replica.members import Members
@@ -69,6 +71,7 @@ class Feeds:
         self._is_sync = False
         self._refresh: asyncio.Task[None] | None = None
         self.tickets = Tickets(clock)
+        self.arrivals: Arrivals | None = None  # where HA connections may be encrypted
         self.needs_proof = False  # users are on: a slave has to prove who it is
         self.refused = 0  # connections that were one too many, or a stranger's
         self._trusted = read_networks("haTrustedSources", config.ha_trusted_sources)
@@ -113,6 +116,8 @@ class Feeds:
         self._promise(replicated(max(1, self._config.in_sync_replicas) - 1))
 
     def close(self) -> None:
+        if self.arrivals is not None:
+            self.arrivals.close()
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener.fileno())
             self._listener.close()
@@ -142,10 +147,31 @@ class Feeds:
             return
         why = self._why_not(peer[0])
         if why:
-            self.refused += 1
-            log.warning("slave refused peer=%s:%d: %s", *peer[:2], why)
+            self._refused(format_address(*peer[:2]), why)
             connection.close()
             return
+        if self.arrivals is not None:
+            self.arrivals.take(connection, format_address(*peer[:2]))
+        else:
+            self._begin(connection)
+
+    def encrypt(self, tls: HaTls) -> None:
+        """Serve slaves by TLS from now on, as the mode says."""
+        self.arrivals = Arrivals(tls, self._config.ha_housekeeping_interval / 1000, self._arrived, self._refused)
+
+    def _arrived(self, connection: Line) -> None:
+        why = self._why_not(connection.getpeername()[0])  # it took its time for that
+        if why:
+            self._refused(format_address(*connection.getpeername()[:2]), why)
+            connection.close()
+            return
+        self._begin(connection)
+
+    def _refused(self, peer: str, why: str) -> None:
+        self.refused += 1
+        log.warning("slave refused peer=%s: %s", peer, why)
+
+    def _begin(self, connection: Line) -> None:
         try:
             feed = Feed(
                 connection,

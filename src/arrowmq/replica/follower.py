@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from arrowmq.remoting.address import AddressError, parse_address
 from arrowmq.replica import master_check
-from arrowmq.replica.hello import READER, hello_for
+from arrowmq.replica.encrypted import HaTls, Line, encrypt, has_more
+from arrowmq.replica.hello import READER, Hello, hello_for
 from arrowmq.replica.protocol import Packet, ProtocolError, SlaveSession
 from arrowmq.store.copied_log import CopiedLog, CopyRefused
 from arrowmq.store.errors import StoreError
@@ -76,6 +77,7 @@ class Follower:
         self.received_bytes = 0
         self.master_end = 0  # as far as it is known
         self.hello_id: Callable[[], int] = lambda: READER  # the broker id under which it greets
+        self.tls: HaTls | None = None
         self.on_state: list[Callable[[], object]] = []
 
     # Life
@@ -158,10 +160,10 @@ class Follower:
     def _file_bytes(self) -> int:
         return self._store.commit_log.file_bytes
 
-    async def _connect(self, host: str, port: int) -> socket.socket:
+    async def _connect(self, host: str, port: int) -> Line:
         loop = asyncio.get_running_loop()
         master = self._find_master().address
-        hello = await hello_for(self._remoting, master, self.hello_id()) if master else b""
+        hello = await hello_for(self._remoting, master, self.hello_id()) if master else Hello()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
         connection = socket.socket(family, kind, protocol)
@@ -173,15 +175,18 @@ class Follower:
             connection.close()
             raise
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hello:
-            connection.send(hello)  # so few bytes fit into what a new connection buffers
-        return connection
+        line: Line = connection
+        if self.tls is not None and (self.tls.is_enforced or hello.has_tls):
+            line = await encrypt(connection, self.tls.client.context, server_side=False, host=host)
+        if hello.data:
+            line.send(hello.data)  # so few bytes fit into what a new connection buffers
+        return line
 
 
 class Copying:
     """One connection to a master."""
 
-    def __init__(self, follower: Follower, connection: socket.socket, copy: CopiedLog, begin: int | None) -> None:
+    def __init__(self, follower: Follower, connection: Line, copy: CopiedLog, begin: int | None) -> None:
         self._follower = follower
         self._socket = connection
         self._copy = copy
@@ -291,6 +296,12 @@ class Copying:
         else:
             if is_over:
                 self._end("the master hung up")
+            elif has_more(self._socket):
+                self._loop.call_soon(self._more)
+
+    def _more(self) -> None:
+        if not self._done.done():
+            self._readable()
 
     def _receive(self, budget: int) -> bool:
         """Take what is there, so much at most; whether the master hung up."""

@@ -36,6 +36,13 @@ MOST_TICKETS = 256
 ASK_TIMEOUT_S = 3.0
 
 
+class Hello(NamedTuple):
+    """What a slave says first, and whether the master says that its HA port speaks TLS."""
+
+    data: bytes = b""
+    has_tls: bool = False
+
+
 class Ticket(NamedTuple):
     broker_id: int
     until_s: float
@@ -89,16 +96,17 @@ class Greeting:
         return data[len(HELLO) + TICKET_BYTES :]
 
 
-async def hello_for(remoting: RemotingClient, address: str, broker_id: int) -> bytes:
-    """What to send first to the HA port of the master at this address; nothing if it gives no ticket."""
+async def hello_for(remoting: RemotingClient, address: str, broker_id: int) -> Hello:
+    """What to send first to the HA port of the master at this address: no bytes if it gives no ticket."""
     command = Command.request(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfo(ha_ticket=str(broker_id)))
     try:
         answer = await remoting.invoke(address, command, ASK_TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS:
             log.warning("master %s gives no ticket for its HA port: code %d %s", address, answer.code, answer.remark)
-            return b""
-        number = bytes.fromhex(decode_header(ExchangeHAInfo, answer.ext).ha_ticket or "")
+            return Hello()
+        given = decode_header(ExchangeHAInfo, answer.ext)
+        number = bytes.fromhex(given.ha_ticket or "")
     except (RemotingError, WireError, OSError, ValueError) as failure:
         log.debug("master %s gives no ticket for its HA port: %s", address, failure)
-        return b""
-    return HELLO + number if len(number) == TICKET_BYTES else b""
+        return Hello()
+    return Hello(HELLO + number if len(number) == TICKET_BYTES else b"", bool(given.ha_tls))

@@ -13,6 +13,7 @@ from arrowmq.remoting.address import format_address
 from arrowmq.remoting.handlers import Answer, Refused, handles
 from arrowmq.remoting.server import ListenFailed
 from arrowmq.replica.acting import ActingMaster
+from arrowmq.replica.encrypted import HaTls
 from arrowmq.replica.escape import EscapeBridge
 from arrowmq.replica.feed import Feed
 from arrowmq.replica.feeds import Feeds
@@ -70,6 +71,11 @@ class Replication:
             self.feeds.promise_replicas()
         broker.ha_report = self.report
         broker.runtime_reports.append(self.runtime)
+
+    def encrypt(self, tls: HaTls) -> None:
+        """HA connections use TLS, as the mode says."""
+        self.feeds.encrypt(tls)
+        self.follower.tls = tls
 
     # Life
 
@@ -225,6 +231,7 @@ class Replication:
             master_address=self.broker.address.text,
             table_versions=versions_of(self.broker),
             ha_ticket=None if request.ha_ticket is None else self._ticket(request.ha_ticket),
+            ha_tls=True if request.ha_ticket is not None and self.feeds.arrivals is not None else None,
         )
 
     def _ticket(self, broker_id: str) -> str:

@@ -27,6 +27,7 @@ from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.remoting.handlers import LATER, Call, Outcome
+from arrowmq.remoting.tls import OutgoingTls
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import ClusterInfo, SubscriptionGroupConfig, TopicRouteData
 from arrowmq.wire.bodies.topics import TopicConfig, TopicConfigAndQueueMapping
@@ -77,13 +78,17 @@ class Remembered(Generic[Value]):
 
 
 class ClusterBack:
-    """`auth` is about the proxy's own clients, who are users of the brokers; without it nobody is asked."""
+    """`auth` is about the proxy's own clients, who are users of the brokers; without it nobody is asked. `tls` is for
+    its connections to NameServers and brokers."""
 
-    def __init__(self, config: ProxyConfig, clock: Clock, auth: AuthSettings | None = None) -> None:
+    def __init__(
+        self, config: ProxyConfig, clock: Clock, auth: AuthSettings | None = None, tls: OutgoingTls | None = None
+    ) -> None:
         self._clock = clock
         options: ConnectOptions = {
             "clock": clock,
             "credentials": config.credentials,
+            "tls": tls,
             "heartbeat_interval_s": float(config.transaction_heartbeat_period_second),
             "instance_name": f"proxy-{config.proxy_name}" if config.proxy_name else "",
         }

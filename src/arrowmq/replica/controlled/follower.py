@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from arrowmq.replica.controlled.protocol import (
     read_handshake,
     slave_handshake,
 )
+from arrowmq.replica.encrypted import Line, receive, send_all
 from arrowmq.replica.follower import CHECKING, COPYING, REFUSED, WAITING, Copying, Follower
 from arrowmq.replica.protocol import Packet, ProtocolError
 from arrowmq.store.errors import StoreError
@@ -85,7 +85,7 @@ class ControlledFollower(Follower):
             return self.reason
         if self.state != REFUSED:
             self._become(CHECKING)
-        connection: socket.socket | None = None
+        connection: Line | None = None
         try:
             self.master_ha_address = master.ha_address or await self._find_ha_address(master.address)
             host, port = parse_address(self.master_ha_address)
@@ -107,11 +107,10 @@ class ControlledFollower(Follower):
         log.info("following master=%s offset=%d epoch=%d", self.master_ha_address, copy.end, theirs.last_epoch)
         return await ControlledCopying(self, connection, copy).ended()
 
-    async def _shake_hands(self, connection: socket.socket) -> Handshake:
-        loop = asyncio.get_running_loop()
+    async def _shake_hands(self, connection: Line) -> Handshake:
         hello = slave_handshake(self._own_id(), wants_last_file=self._wants_last_file, is_learner=self._is_learner)
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-            await loop.sock_sendall(connection, hello)
+            await send_all(connection, hello)
             header = await _receive(connection, MASTER_HANDSHAKE.size)
             return read_handshake(header, await _receive(connection, handshake_body_bytes(header)))
 
@@ -178,7 +177,7 @@ class ControlledFollower(Follower):
 
 
 class ControlledCopying(Copying):
-    def __init__(self, follower: ControlledFollower, connection: socket.socket, copy: CopiedLog) -> None:
+    def __init__(self, follower: ControlledFollower, connection: Line, copy: CopiedLog) -> None:
         super().__init__(follower, connection, copy, None)
         self._controlled = follower
         self._epochs_session = EpochSlaveSession(follower._store.commit_log.file_bytes)
@@ -199,17 +198,16 @@ class ControlledCopying(Copying):
             self._left = Packet(packet.offset, packet.size)
 
 
-async def _receive(connection: socket.socket, size: int) -> bytes:
-    loop = asyncio.get_running_loop()
+async def _receive(connection: Line, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        piece = await loop.sock_recv(connection, size - len(data))
+        piece = await receive(connection, size - len(data))
         if not piece:
             raise EOFError("the master hung up amid the handshake")
         data += piece
     return data
 
 
-def _close(connection: socket.socket | None) -> None:
+def _close(connection: Line | None) -> None:
     if connection is not None:
         connection.close()

@@ -13,6 +13,7 @@ class ExchangeHAInfo(Header, kw_only=True):
     master_address: str | None = None
     table_versions: str | None = None  # ArrowMQ's own: which tables a slave has to ask for
     ha_ticket: str | None = None  # ArrowMQ's own: asked for with a broker's id, given for its HA connection
+    ha_tls: bool | None = None  # ArrowMQ's own, beside a ticket: the HA port speaks TLS
 
 
 class NotifyMinBrokerIdChange(Header, kw_only=True):
