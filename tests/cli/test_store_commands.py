@@ -15,6 +15,7 @@ from writing import SMALL, bodies, numbered, opened
 import arrowmq
 from arrowmq.cli.store import store_group
 from arrowmq.testing import LocalBroker
+from certificates import self_signed
 
 SEGMENT = "00000000000000000000"
 SIZES = ("--set", "maxHashSlotNum=50", "--set", "maxIndexNum=100")
@@ -144,6 +145,37 @@ async def test_a_damaged_record_is_brought_back_from_a_broker_that_has_it(tmp_pa
         again = await asyncio.to_thread(arrowmq_store, *words)
         assert "0 records" in again.output
     assert 7 == (tmp_path / "copy" / "commitlog" / file.name).read_bytes()[place] - ord("0")
+
+
+async def test_a_repair_asks_a_broker_with_users_and_tls(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path / "tls")
+    root = ("root", "the-secret-of-root")
+    settings = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": json.dumps({"username": root[0], "password": root[1]}),
+        "tls.server.certPath": str(certificate),
+        "tls.server.keyPath": str(certificate.with_name("key.pem")),
+    }
+    async with (
+        LocalBroker(tmp_path / "one", settings=settings) as broker,
+        arrowmq.Producer(broker.namesrv, credentials=root) as producer,
+    ):
+        for number in range(20):
+            await producer.send("orders", b"%d" % number * 50)
+        file = min((tmp_path / "one" / "commitlog").iterdir())
+        broker.node.broker.store.flush()  # type: ignore[union-attr]
+        shutil.copytree(tmp_path / "one", tmp_path / "copy")
+        damaged = bytearray((tmp_path / "copy" / "commitlog" / file.name).read_bytes())
+        damaged[damaged.index(b"7" * 50)] ^= 1
+        (tmp_path / "copy" / "commitlog" / file.name).write_bytes(damaged)
+        words = ("repair", str(tmp_path / "copy"), "--from", broker.broker_address, "--tls-ca", str(certificate))
+        refused = await asyncio.to_thread(arrowmq_store, *words)
+        assert 1 == refused.exit_code
+        assert "--access-key" in refused.output
+        result = await asyncio.to_thread(arrowmq_store, *words, "--access-key", root[0], "--secret-key", root[1])
+        assert 0 == result.exit_code, result.output
+        assert "1 records" in result.output
 
 
 def test_a_repair_from_nowhere_is_a_sentence(small_store: Path) -> None:

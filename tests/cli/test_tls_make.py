@@ -30,6 +30,19 @@ def test_two_commands_give_an_encrypted_cluster(command: Command, name: str, tmp
         assert "--tls" in own.fails(3, "topic", "list", "--timeout", "2")
 
 
+def test_the_command_shows_a_certificate_where_servers_ask_for_one(command: Command, name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "tls"
+    command("tls", "make", "--dir", str(folder), "--mutual")
+    trusting = ("--tls-ca", str(folder / "ca.pem"))
+    shown = ("--tls-cert", str(folder / "client.pem"), "--tls-key", str(folder / "client-key.pem"))
+    with BrokerThread(settings={"tls.config.file": str(folder / "tls.properties")}) as broker:
+        own = Command(broker.namesrv)
+        own("topic", "create", name, *trusting, *shown)
+        assert name in own("topic", "list", *trusting, *shown)
+        own.fails(3, "topic", "list", *trusting, "--timeout", "2")
+        assert "--tls-cert" in own.fails(2, "topic", "list", *trusting, "--tls-key", "x")
+
+
 def test_files_that_are_there_are_not_replaced_unasked(command: Command, tmp_path: Path) -> None:
     command("tls", "make", "--dir", str(tmp_path))
     before = (tmp_path / "ca.pem").read_bytes()

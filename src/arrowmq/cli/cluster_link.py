@@ -58,26 +58,34 @@ class Link:
     connect: ConnectOptions
 
 
-def namesrv_options(command: Decorated) -> Decorated:
-    """Which cluster, and who asks."""
+def identity_options(command: Decorated) -> Decorated:
+    """Who asks, and how it connects."""
     for option in (
+        click.option("--tls-key", type=click.Path(), metavar="FILE", help="The key of --tls-cert, if not in its file."),
+        click.option(
+            "--tls-cert", type=click.Path(), metavar="FILE", help="The certificate to show, where servers ask for one."
+        ),
         click.option("--tls-ca", type=click.Path(), metavar="FILE", help="Check servers' certificates against these."),
         click.option("--tls", "use_tls", is_flag=True, envvar="ARROWMQ_TLS", help="Connect by TLS."),
         click.option("--secret-key", envvar="ARROWMQ_SECRET_KEY", help="The secret key that belongs to it."),
         click.option("--access-key", envvar="ARROWMQ_ACCESS_KEY", help="Access key, for clusters that ask for one."),
         click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=5.0, help="Seconds a request."),
-        click.option(
-            "-n",
-            "--namesrv",
-            envvar=["ARROWMQ_NAMESRV", "NAMESRV_ADDR"],
-            default=DEFAULT_NAMESRV,
-            show_default=True,
-            metavar="HOST:PORT[;…]",
-            help="The NameServers; also from ARROWMQ_NAMESRV.",
-        ),
     ):
         command = option(command)
     return command
+
+
+def namesrv_options(command: Decorated) -> Decorated:
+    """Which cluster, and who asks."""
+    return click.option(
+        "-n",
+        "--namesrv",
+        envvar=["ARROWMQ_NAMESRV", "NAMESRV_ADDR"],
+        default=DEFAULT_NAMESRV,
+        show_default=True,
+        metavar="HOST:PORT[;…]",
+        help="The NameServers; also from ARROWMQ_NAMESRV.",
+    )(identity_options(command))
 
 
 def json_option(command: Decorated) -> Decorated:
@@ -85,17 +93,27 @@ def json_option(command: Decorated) -> Decorated:
 
 
 def connect_options(
-    timeout_s: float, access_key: str | None, secret_key: str | None, use_tls: bool, tls_ca: str | None
+    timeout_s: float,
+    access_key: str | None,
+    secret_key: str | None,
+    use_tls: bool,
+    tls_ca: str | None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
 ) -> ConnectOptions:
     if (access_key is None) != (secret_key is None):
         raise click.UsageError("--access-key and --secret-key belong together: give both or neither")
     options = ConnectOptions(request_timeout_s=timeout_s, start_timeout_s=max(1.0, timeout_s))
     if access_key is not None and secret_key is not None:
         options["credentials"] = (access_key, secret_key)
-    if use_tls or tls_ca:
+    if tls_key and not tls_cert:
+        raise click.UsageError("--tls-key belongs to a certificate: give --tls-cert as well")
+    if use_tls or tls_ca or tls_cert:
         properties = {"tls.enable": "true"}
         if tls_ca:
             properties |= {"tls.client.authServer": "true", "tls.client.trustCertPath": tls_ca}
+        if tls_cert:
+            properties |= {"tls.client.certPath": tls_cert, "tls.client.keyPath": tls_key or ""}
         try:
             options["tls"] = context_of(client_tls(properties))
         except ConfigError as wrong:
@@ -117,10 +135,12 @@ def connected(verb: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         secret_key: str | None,
         use_tls: bool,
         tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
         as_json: bool,
         **arguments: Any,
     ) -> None:
-        connect = connect_options(timeout_s, access_key, secret_key, use_tls, tls_ca)
+        connect = connect_options(timeout_s, access_key, secret_key, use_tls, tls_ca, tls_cert, tls_key)
 
         async def work() -> None:
             await knock(namesrv, timeout_s)

@@ -46,6 +46,8 @@ def console(
     secret_key: str | None,
     use_tls: bool,
     tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
 ) -> None:
     """Run the console: a web page to see a cluster, find messages, and repair what is dead.
 
@@ -67,7 +69,7 @@ def console(
         bind=bind,
         port=port,
         directory=directory,
-        connect=connect_options(timeout_s, access_key, secret_key, use_tls, tls_ca),
+        connect=connect_options(timeout_s, access_key, secret_key, use_tls, tls_ca, tls_cert, tls_key),
         is_read_only=read_only,
         token=token,
         hosts=hosts,

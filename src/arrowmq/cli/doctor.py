@@ -53,13 +53,15 @@ def doctor(
     secret_key: str | None,
     use_tls: bool,
     tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
     as_json: bool,
 ) -> None:
     """Look for what is wrong with a cluster, its topics and groups, and this machine, and say what to do.
 
     Exit code 0: nothing is wrong (notes may be given); 1: something is; 3: no NameServer answers.
     """
-    connect = connect_options(timeout_s, access_key, secret_key, use_tls, tls_ca)
+    connect = connect_options(timeout_s, access_key, secret_key, use_tls, tls_ca, tls_cert, tls_key)
     screen = Screen(as_json)
     found: dict[str, list[Finding]] = {}
     is_reached = False

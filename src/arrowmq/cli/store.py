@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from arrowmq.auth.signature import sign
+from arrowmq.cli.cluster_link import connect_options, identity_options
 from arrowmq.cli.examples import examples
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError
@@ -31,7 +33,6 @@ from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command
 from arrowmq.wire.records import Record
 
-FETCH_TIMEOUT_S = 10.0
 DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 SETTINGS = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A broker setting that the files cannot tell."
@@ -243,15 +244,26 @@ def rebuild(directory: Path, settings: tuple[str, ...]) -> None:
 @DIRECTORY
 @SETTINGS
 @click.option("--from", "address", required=True, metavar="HOST:PORT", help="A master or slave with the same log.")
-def repair(directory: Path, settings: tuple[str, ...], address: str) -> None:
+@identity_options
+def repair(directory: Path, settings: tuple[str, ...], address: str, **identity: Any) -> None:
     """Replace damaged records by those of a replica. The broker must be stopped. Status 1 if some are left."""
     console = Console()
+    connect = connect_options(**identity)
+    credentials = connect.get("credentials")
+
+    def sign_with_key(request: Command) -> None:
+        if credentials is not None:
+            sign(request.ext, request.body, credentials[0], credentials[1].encode())
+
     with told_plainly(), asyncio.Runner() as runner:
-        remoting = RemotingClient()
+        remoting = RemotingClient(tls=connect.get("tls"), sign=sign_with_key)
 
         def fetch(place: int) -> bytes | None:
             request = Command.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)})
-            answer = runner.run(remoting.invoke(address, request, FETCH_TIMEOUT_S))
+            answer = runner.run(remoting.invoke(address, request, identity["timeout_s"]))
+            if answer.code == ResponseCode.NO_PERMISSION:
+                why = f"{address} refuses: {answer.remark}"
+                raise click.ClickException(f"{why}; --access-key must be of a user who may see the message")
             return bytes(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
 
         try:
