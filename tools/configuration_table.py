@@ -174,7 +174,8 @@ started.
 
 TLS has settings of its own, which are JVM properties in Apache's world and ordinary keys here: `tls.server.mode`,
 `tls.server.certPath`, `tls.server.keyPath`, `tls.server.keyPassword`, `tls.server.trustCertPath`,
-`tls.server.need.client.auth`, `tls.enable`, and `tls.client.…` likewise.
+`tls.server.need.client.auth`, `tls.enable`, and `tls.client.…` likewise. `tls.ha.mode` is ArrowMQ's own
+([security](security.md#tls)).
 
 This page is written by `python tools/configuration_table.py` from the code; a test compares the two.
 """

@@ -7,7 +7,9 @@ import hmac
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import grpc.aio
 import pytest
 from proxy_client import SETTINGS, Clients, Stub, message
 
@@ -26,6 +28,7 @@ AUTH = {
 }
 PROXY = {**SETTINGS, **AUTH, "grpcServerPort": "0", "userCacheRefreshSeconds": "0", "userCacheExpiredSeconds": "0"}
 OK, UNAUTHORIZED = v2.OK, v2.UNAUTHORIZED
+NOT_SERVED = {"QueryOffset", "GetOffset", "UpdateOffset", "PullMessage"}  # by no proxy, Apache's or ours
 
 
 @dataclass
@@ -123,6 +126,91 @@ async def test_a_user_is_refused_what_it_may_not(guarded: Guarded) -> None:
         statuses = [each.status for each in await alice.stream(alice.receive_request(group, topic))]
         assert UNAUTHORIZED == statuses[0].code
     assert UNAUTHORIZED == (await alice.change("spies", "orders", taken[0], 30_000)).status.code
+
+
+def _every_request(taken: v2.Message) -> dict[str, Any]:
+    """A whole request of each call, about what belongs to others; `taken` is a message that another is working on."""
+    system = taken.system_properties
+    made: dict[str, Any] = {
+        "QueryRoute": calls.QueryRouteRequest(),
+        "Heartbeat": calls.HeartbeatRequest(client_type=v2.SIMPLE_CONSUMER),
+        "SendMessage": calls.SendMessageRequest(messages=[message("secrets")]),
+        "QueryAssignment": calls.QueryAssignmentRequest(),
+        "AckMessage": calls.AckMessageRequest(),
+        "ForwardMessageToDeadLetterQueue": calls.ForwardMessageToDeadLetterQueueRequest(
+            receipt_handle=system.receipt_handle, message_id=system.message_id, delivery_attempt=1
+        ),
+        "EndTransaction": calls.EndTransactionRequest(
+            message_id=system.message_id, transaction_id="t", resolution=v2.COMMIT
+        ),
+        "NotifyClientTermination": calls.NotifyClientTerminationRequest(),
+        "ChangeInvisibleDuration": calls.ChangeInvisibleDurationRequest(
+            receipt_handle=system.receipt_handle, message_id=system.message_id
+        ),
+        "SyncLiteSubscription": calls.SyncLiteSubscriptionRequest(lite_topic_set=["l"]),
+        "RecallMessage": _recall("secrets"),
+    }
+    made["AckMessage"].entries.add(message_id=system.message_id, receipt_handle=system.receipt_handle)
+    made["ChangeInvisibleDuration"].invisible_duration.FromMilliseconds(60_000)
+    for request in made.values():
+        names = request.DESCRIPTOR.fields_by_name
+        if "topic" in names and request.DESCRIPTOR.name != "RecallMessageRequest":
+            request.topic.name = "secrets"
+        if "group" in names:
+            request.group.name = "spies"
+        if "endpoints" in names:
+            request.endpoints.scheme = v2.IPv4
+            request.endpoints.addresses.add(host="127.0.0.1", port=8081)
+    return made
+
+
+async def test_no_call_acts_for_who_may_nothing(guarded: Guarded) -> None:
+    """Every call there is: unsigned, wrongly signed, of an unknown user, and of one without rights."""
+    root = guarded.as_user("root", "root-secret")
+    await root.send(message("secrets"))
+    (taken,) = await root.receive_all("spies", "secrets", 1)
+    async with guarded.admin() as admin:
+        await admin.create_user(guarded.address, "idle", "idle-secret")
+    node = guarded.broker
+    assert node.broker is not None
+    before = int(node.broker.store.appended), node.broker.topics.version, node.broker.groups.version
+    requests = _every_request(taken)
+    service = calls.DESCRIPTOR.services_by_name["MessagingService"]
+    streams = {"ReceiveMessage", "Telemetry"}
+    assert set(requests) | streams | NOT_SERVED == {method.name for method in service.methods}
+    callers = {
+        "unsigned": guarded.clients.new(),
+        "wrong": guarded.as_user("root", "another"),
+        "unknown": guarded.as_user("mallory", "any"),
+        "without rights": guarded.as_user("idle", "idle-secret"),
+    }
+    otherwise: dict[tuple[str, str], str] = {}
+    for who, caller in callers.items():
+        for name, request in requests.items():
+            if name == "NotifyClientTermination":
+                continue  # on the white list of these servers, and about the caller alone
+            answer = await caller.unary(name, request)
+            status = answer.entries[0].status if name == "AckMessage" and answer.entries else answer.status
+            if status.code != UNAUTHORIZED:
+                otherwise[who, name] = v2.Code.Name(status.code)
+        statuses = [each.status for each in await caller.stream(caller.receive_request("spies", "secrets"))]
+        assert UNAUTHORIZED == statuses[0].code, (who, statuses)
+        settings = v2.Settings(client_type=v2.PRODUCER)
+        settings.publishing.topics.add(name="secrets")
+        stream = await caller.telemetry(settings)
+        with pytest.raises(grpc.aio.AioRpcError, match=r"username|signature|is not found|has no permission"):
+            await stream.next()  # in Apache's words: process client telemetryCommand failed
+        for name in NOT_SERVED:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
+                await caller.unary(name, getattr(calls, f"{name}Request")())
+    # A user's request that could not be served for anybody: no settings, no transaction of this id, no delayed message.
+    assert otherwise == {
+        ("without rights", "Heartbeat"): "UNRECOGNIZED_CLIENT_TYPE",
+        ("without rights", "EndTransaction"): "INTERNAL_SERVER_ERROR",
+        ("without rights", "RecallMessage"): "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE",
+    }
+    assert before == (int(node.broker.store.appended), node.broker.topics.version, node.broker.groups.version)
+    assert OK == (await root.ack("spies", "secrets", taken)).status.code
 
 
 async def test_a_change_of_users_is_in_force_at_once(guarded: Guarded) -> None:
