@@ -11,8 +11,8 @@ HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build" / "benchmarks"
 
 
-def program(name: str) -> Path:
-    """The path of a compiled program ("loadgen" or "bare")."""
+def program(name: str, *libraries: str) -> Path:
+    """The path of a compiled program ("loadgen" or "bare"), linked with these libraries."""
     toolchain.require("cc")
     source = HERE / f"{name}.c"
     content = source.read_bytes() + (HERE / "crc32.h").read_bytes()
@@ -20,6 +20,7 @@ def program(name: str) -> Path:
     if not target.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(".new")
-        toolchain.run(["cc", "-O2", "-march=native", "-o", str(fresh), str(source)], timeout=120)
+        links = [f"-l{library}" for library in libraries]
+        toolchain.run(["cc", "-O2", "-march=native", "-o", str(fresh), str(source), *links], timeout=120)
         fresh.rename(target)
     return target

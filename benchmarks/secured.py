@@ -1,10 +1,11 @@
 """`python -m benchmarks.secured [--seconds S]`: what signatures, rights and TLS cost a broker, beside Apache's.
 
-The frames are made, and signed, beforehand (a signature has no time in it), so that the client costs the same in each
-row and what is counted is the broker's processor time a message. Rows: sends and pulls, plain at a broker that checks
-nothing; then, at one that checks users and rights, signed ones, and signed ones by TLS. Every row is run once to
-warm up. Goals: signed sends at most 1.6 times our own plain cost; beside Apache three times the rate at an eighth of
-its cost; by TLS twice the rate at a quarter.
+The frames are made, and signed, beforehand (a signature has no time in it) and sent by a program in C (`replay.c`), so
+that the client costs the same in each row, keeps up with either broker, and what is counted is the broker's processor
+time a message. Rows: sends and pulls, plain at a broker that checks nothing; then, at one that checks users and rights,
+signed ones, and signed ones by TLS. All brokers run at the same time; every row is warmed up (a JVM compiles what is
+hot for a while) before any is measured, then they take turns. The table of medians and goals is printed and kept in
+`bench-results/secured.md`. About seven minutes. Needs a C compiler and OpenSSL's headers.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import ssl
+import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-import uvloop
 from oracle.arrow import COMMAND
 from oracle.java import Value
 
@@ -29,9 +31,12 @@ from arrowmq.auth.signature import sign
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command, encode_frame
+from benchmarks import native
 from benchmarks.memory import touch_free_memory
-from benchmarks.systems import SYSTEMS, System
+from benchmarks.report import machine
+from benchmarks.systems import APACHE_JVM, SYSTEMS, System
 
+RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
 TOPIC, GROUP, QUEUES = "secured", "secured_group", 8
 CONNECTIONS, IN_FLIGHT, BODY_BYTES = 8, 64, 1024
 PULLED, PULLS_IN_FLIGHT, PULLS = 32, 4, 64
@@ -48,6 +53,7 @@ AUTH: dict[str, Value] = {
     "initAuthenticationUser": json.dumps({"username": ROOT[0], "password": ROOT[1]}),
 }
 HEAD_BYTES = 64  # of an answer that are looked at; every answer has more
+Found = dict[tuple[str, str], list["Cost"]]  # by system and row
 
 
 class Load(NamedTuple):
@@ -62,6 +68,12 @@ class Load(NamedTuple):
 class Cost(NamedTuple):
     rate: float
     microseconds: float
+
+
+class Pace(NamedTuple):
+    seconds: float
+    rounds: int
+    warm_s: float
 
 
 def sends(credentials: tuple[str, str] | None, _: int) -> Load:
@@ -90,78 +102,44 @@ def pulls(credentials: tuple[str, str] | None, connection: int) -> Load:
     return Load(parts, PULLS_IN_FLIGHT, PULLS_IN_FLIGHT * PULLED, PULLED * BODY_BYTES)
 
 
+class Row(NamedTuple):
+    """One kind of work. Goals: so many times Apache's rate, at so small a part of its cost, and so many times our own
+    plain cost at most; 0: none."""
+
+    what: str
+    way: str
+    load: Callable[[tuple[str, str] | None, int], Load]
+    rate_goal: float = 0
+    cost_goal: float = 0
+    plain_goal: float = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.what}, {self.way}"
+
+    @property
+    def is_guarded(self) -> bool:
+        return self.way != "plain"
+
+    @property
+    def is_encrypted(self) -> bool:
+        return "TLS" in self.way
+
+
+ROWS = (
+    Row("sends", "plain", sends),
+    Row("pulls", "plain", pulls),
+    Row("sends", "signed", sends, 3, 8, 1.6),
+    Row("pulls", "signed", pulls),
+    Row("sends", "signed, TLS", sends, 2, 4),
+    Row("pulls", "signed, TLS", pulls, 2, 4),
+)
+
+
 def _frame(code: int, ext: dict[str, str], body: bytes, credentials: tuple[str, str] | None) -> bytes:
     if credentials is not None:
         sign(ext, body, credentials[0], credentials[1].encode())
     return encode_frame(Command.request(code, ext, body))
-
-
-class Line(asyncio.Protocol):
-    """One connection under load until the time is over; every answer must be a success, or "busy"."""
-
-    def __init__(self, load: Load, end: float) -> None:
-        self.load, self.end = load, end
-        self.answered = 0
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._part = 0
-        self._waiting = 0
-        self._head = b""
-        self._rest = 0
-        self._busy = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._next()
-
-    def _next(self) -> None:
-        self._transport.write(self.load.parts[self._part % len(self.load.parts)])
-        self._part += 1
-        self._waiting = self.load.frames
-
-    def data_received(self, data: bytes) -> None:
-        at, size = 0, len(data)
-        while at < size:
-            if self._rest:
-                some = min(self._rest, size - at)
-                self._rest -= some
-                at += some
-            else:
-                wanted = HEAD_BYTES - len(self._head)
-                self._head += data[at : at + wanted]
-                at += min(wanted, size - at)
-                if len(self._head) < HEAD_BYTES:
-                    return
-                length = 4 + int.from_bytes(self._head[:4], "big")
-                if b'"code":2,' in self._head and b"JAVA" in self._head:
-                    self._busy += (
-                        1  # Apache's broker has its moments while it warms up; such an answer counts for nothing
-                    )
-                elif b'"code":0,' not in self._head or length < self.load.least_bytes:
-                    self._fail(f"refused: {self._head!r}{data[at : at + 300]!r}")
-                    return
-                self._rest, self._head = length - HEAD_BYTES, b""
-            if not self._rest:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._answered()
-
-    def _answered(self) -> None:
-        self.answered += self.load.messages * (self.load.frames - self._busy) // self.load.frames
-        self._busy = 0
-        if time.monotonic() < self.end:
-            self._next()
-        elif not self.done.done():
-            self.done.set_result(None)
-            self._transport.close()
-
-    def _fail(self, why: str) -> None:
-        if not self.done.done():
-            self.done.set_exception(RuntimeError(why))
-        self._transport.abort()
-
-    def connection_lost(self, fault: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_exception(fault or ConnectionError("the broker hung up"))
 
 
 async def prepare(address: str, is_guarded: bool) -> None:
@@ -189,75 +167,160 @@ async def prepare(address: str, is_guarded: bool) -> None:
     await client.close()
 
 
-async def run(port: int, loads: list[Load], seconds: float, tls: ssl.SSLContext | None) -> int:
-    """Messages that were answered with success, until the time is over."""
-    end = time.monotonic() + seconds
-    loop = asyncio.get_running_loop()
-    lines = [
-        (await loop.create_connection(lambda load=load: Line(load, end), "127.0.0.1", port, ssl=tls))[1]  # type: ignore[misc]
-        for load in loads
+def file_of(loads: Sequence[Load], path: Path) -> Path:
+    """The frames of every connection, as `replay.c` reads them."""
+    data = bytearray(struct.pack(">I", len(loads)))
+    for load in loads:
+        data += struct.pack(">IIII", len(load.parts), load.frames, load.messages, load.least_bytes)
+        for part in load.parts:
+            data += struct.pack(">I", len(part)) + part
+    path.write_bytes(data)
+    return path
+
+
+def measure(system: System, row: Row, file: Path, seconds: float) -> Cost:
+    """One run of a row: the rate, and the broker's processor time a message."""
+    way = "tls" if row.is_encrypted else "plain"
+    command = [
+        str(native.program("replay", "ssl", "crypto")),
+        "127.0.0.1",
+        str(system.port),
+        str(seconds),
+        way,
+        str(file),
     ]
-    await asyncio.gather(*(line.done for line in lines))
-    return sum(line.answered for line in lines)
+    cpu = system.broker.cpu_seconds()
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds + 120)
+    if done.returncode:
+        raise RuntimeError(f"{system.name}, {row.name}: {done.stderr.strip()}")
+    told = json.loads(done.stdout)
+    spent = system.broker.cpu_seconds() - cpu
+    return Cost(told["messages"] / told["seconds"], spent / told["messages"] * 1e6)
 
 
-def measure(system: System, loads: list[Load], seconds: float, tls: ssl.SSLContext | None) -> Cost:
-    uvloop.run(run(system.port, loads, seconds, tls))  # warm
-    touch_free_memory()
-    cpu, wall = system.broker.cpu_seconds(), time.monotonic()
-    count = uvloop.run(run(system.port, loads, seconds, tls))
-    return Cost(count / (time.monotonic() - wall), (system.broker.cpu_seconds() - cpu) / count * 1e6)
-
-
-def rows(kind: type[System], seconds: float, certificate: Path, found: dict[tuple[str, str], Cost]) -> None:
-    """All rows of one system, by its name and the row's."""
-    believing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    believing.check_hostname, believing.verify_mode = False, ssl.CERT_NONE
+def settings_of(name: str, is_guarded: bool, certificate: Path) -> dict[str, Value]:
     # With it, Apache's broker refuses what waited for 200 ms, which under such a load says nothing about its cost.
-    quick: dict[str, Value] = {"brokerFastFailureEnable": False} if kind.name == "apache" else {}
-    guarded = {**AUTH, **quick}
-    if kind.name == "arrowmq":  # Apache's makes itself a certificate
-        guarded |= {"tls.server.certPath": certificate, "tls.server.keyPath": certificate.with_name("server-key.pem")}
-    for config, ways in ((quick, ("plain",)), (guarded, ("signed", "signed, TLS"))):
-        with kind(None, **config) as system:
-            credentials = USER if config is guarded else None
-            uvloop.run(prepare(system.address, config is guarded))
-            for way in ways:
-                for what, load in (("sends", sends), ("pulls", pulls)):
-                    loads = [load(credentials, number) for number in range(CONNECTIONS)]
-                    cost = measure(system, loads, seconds, believing if "TLS" in way else None)
-                    found[kind.name, f"{what}, {way}"] = cost
+    settings: dict[str, Value] = {"brokerFastFailureEnable": False} if name == "apache" else {}
+    if is_guarded:
+        settings |= AUTH
+        if name == "arrowmq":  # Apache's makes itself a certificate
+            key = certificate.with_name("server-key.pem")
+            settings |= {"tls.server.certPath": certificate, "tls.server.keyPath": key}
+    return settings
+
+
+def run_rows(names: Sequence[str], folder: Path, pace: Pace, found: Found) -> None:
+    """Of each system one broker that checks nothing and one that checks users and rights run all the time; all rows are
+    warmed up, then measured in turns, so that what else the machine does falls on all of them alike."""
+    with ExitStack() as stack:
+        systems: dict[tuple[str, bool], System] = {}
+        for name in names:
+            for is_guarded in (False, True):
+                settings = settings_of(name, is_guarded, folder / "server.pem")
+                systems[name, is_guarded] = stack.enter_context(SYSTEMS[name](None, **settings))
+                asyncio.run(prepare(systems[name, is_guarded].address, is_guarded))
+        files = {}
+        for row in ROWS:
+            loads = [row.load(USER if row.is_guarded else None, number) for number in range(CONNECTIONS)]
+            files[row] = file_of(loads, folder / f"{row.name}.frames")
+        for row in ROWS:
+            for name in names:
+                warm_s = pace.warm_s if name == "apache" else min(pace.warm_s, 2.0)  # nothing here is compiled later
+                warm = measure(systems[name, row.is_guarded], row, files[row], warm_s)
+                print(f"{name:8} {row.name:20} warm-up {warm.rate:12,.0f} messages/s", flush=True)
+        for _ in range(pace.rounds):
+            for row in ROWS:
+                for name in names:
+                    touch_free_memory()
+                    cost = measure(systems[name, row.is_guarded], row, files[row], pace.seconds)
+                    found.setdefault((name, row.name), []).append(cost)
                     print(
-                        f"{kind.name:8} {what + ', ' + way:20} {cost.rate:12,.0f} messages/s "
+                        f"{name:8} {row.name:20} {cost.rate:12,.0f} messages/s "
                         f"{cost.microseconds:8.2f} µs of the broker a message",
                         flush=True,
                     )
 
 
-def compare(found: dict[tuple[str, str], Cost]) -> None:
-    for (name, row), cost in found.items():
-        if name != "arrowmq":
-            continue
-        plain = found["arrowmq", f"{row.partition(',')[0]}, plain"]
-        line = f"{row:20} {cost.microseconds / plain.microseconds:6.2f} times the cost of plain"
-        apache = found.get(("apache", row))
-        if apache is not None:
-            line += f", {cost.rate / apache.rate:6.1f} times Apache's rate"
-            line += f" at 1/{apache.microseconds / cost.microseconds:.1f} of its cost"
-        print(line)
+def median(costs: Sequence[Cost]) -> Cost:
+    return Cost(*(statistics.median(figure) for figure in zip(*costs, strict=True)))
+
+
+class Verdict(NamedTuple):
+    text: str
+    is_met: bool | None
+
+
+def verdicts(row: Row, found: dict[tuple[str, str], Cost]) -> list[Verdict]:
+    """What was aimed at, beside what came out; None where a system did not run."""
+    ours, apache = found.get(("arrowmq", row.name)), found.get(("apache", row.name))
+    if ours is None:
+        return []
+    lines = []
+    if row.rate_goal:
+        ratio = None if apache is None else ours.rate / apache.rate
+        shown = "-" if ratio is None else f"{ratio:.1f}"
+        lines.append(Verdict(f"rate {shown} times Apache's, goal {row.rate_goal:g}", ratio and ratio >= row.rate_goal))
+    if row.cost_goal:
+        ratio = None if apache is None else apache.microseconds / ours.microseconds
+        shown = "-" if ratio is None else f"{ratio:.1f}"
+        lines.append(Verdict(f"cost 1/{shown} of Apache's, goal 1/{row.cost_goal:g}", ratio and ratio >= row.cost_goal))
+    plain = found.get(("arrowmq", f"{row.what}, plain"))
+    if row.plain_goal and plain is not None:
+        ratio = ours.microseconds / plain.microseconds
+        lines.append(Verdict(f"{ratio:.2f} times our plain cost, goal {row.plain_goal:g}", ratio <= row.plain_goal))
+    return lines
+
+
+def table(found: dict[tuple[str, str], Cost]) -> list[str]:
+    lines = [
+        "| work | ArrowMQ, messages/s | µs a message | Apache, messages/s | µs a message | goals | met |",
+        "|---|---:|---:|---:|---:|---|---|",
+    ]
+    for row in ROWS:
+        cells = []
+        for name in ("arrowmq", "apache"):
+            cost = found.get((name, row.name))
+            cells += ["—", "—"] if cost is None else [f"{cost.rate:,.0f}", f"{cost.microseconds:.2f}"]
+        aims = verdicts(row, found)
+        words = "; ".join(aim.text for aim in aims) or "—"
+        met = "; ".join({True: "yes", False: "**no**"}.get(aim.is_met, "—") for aim in aims) or "—"  # type: ignore[arg-type]
+        lines.append(f"| {row.name} | {' | '.join(cells)} | {words} | {met} |")
+    return lines
+
+
+def write(lines: Sequence[str], runs: Found, pace: Pace) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine().items())
+    settings = (
+        f"{time.strftime('%Y-%m-%d %H:%M')}. Medians of {pace.rounds} rounds of {pace.seconds:g} s, systems in turns, "
+        f"Apache's warmed up for {pace.warm_s:g} s a row before. {CONNECTIONS} connections; bodies of {BODY_BYTES} "
+        f"bytes. JVM: `{' '.join(APACHE_JVM)}`."
+    )
+    text = "\n".join(["# Signatures, rights and TLS beside the Apache broker", "", facts, "", settings, "", *lines, ""])
+    (RESULTS / "secured.md").write_text(text)
+    kept = [
+        {"system": name, "row": row, "rounds": [cost._asdict() for cost in costs]}
+        for (name, row), costs in runs.items()
+    ]
+    (RESULTS / "secured.json").write_text(json.dumps(kept, indent=1))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--systems", nargs="+", default=["apache", "arrowmq"], choices=list(SYSTEMS))
+    parser.add_argument("--seconds", type=float, default=4, help="of one measurement")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=float, default=20, help="seconds a row for Apache's broker")
+    parser.add_argument("--systems", nargs="+", default=["apache", "arrowmq"], choices=["apache", "arrowmq"])
     given = parser.parse_args(arguments)
-    found: dict[tuple[str, str], Cost] = {}
+    pace = Pace(given.seconds, given.rounds, given.warm)
+    runs: Found = {}
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([*COMMAND, "tls", "make", "--dir", folder], check=True, stdout=subprocess.DEVNULL)
-        for name in given.systems:
-            rows(SYSTEMS[name], given.seconds, Path(folder) / "server.pem", found)
-    compare(found)
+        run_rows(given.systems, Path(folder), pace, runs)
+    lines = table({key: median(costs) for key, costs in runs.items()})
+    write(lines, runs, pace)
+    print("\n".join(lines))
+    print(f"\nwritten to {RESULTS / 'secured.md'}")
     return 0
 
 
