@@ -220,6 +220,7 @@ class Flusher:
         while self._index.full:
             file, end_timestamp = self._index.full[0]
             file.segment.force()
+            self._index.force_names()
             self._checkpoint.index_msg_timestamp = end_timestamp
             self._index.full.pop(0)
 

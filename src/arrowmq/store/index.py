@@ -79,6 +79,7 @@ class Index:
         self._clock = clock
         self._next: IndexFile | None = None
         self._first_limit = 0  # entries with blocks in the file created last
+        self._has_unforced_names = False
         self.files: list[IndexFile] = []
         self.full: list[tuple[IndexFile, int]] = []  # full files still to be forced, with their end times
         self.tail = IndexTail(self._roll)
@@ -153,7 +154,7 @@ class Index:
 
     def _create(self, words: int) -> IndexFile:
         """A new file with blocks for its slots and the entries that are known to come first."""
-        self._disk.make_folder(self.folder)
+        self._disk.make_lasting_folder(self.folder)
         now_ms = self._clock.now_ms()
         while True:
             moment = datetime.fromtimestamp(now_ms / 1000)
@@ -164,6 +165,7 @@ class Index:
         slots_end = HEADER_BYTES + 4 * self._config.max_hash_slot_num
         self._first_limit = min(self._config.max_index_num, 1 + words + FIRST_ENTRIES)
         self._disk.create(path, self._config.index_file_bytes, slots_end + 20 * self._first_limit)
+        self._has_unforced_names = True
         return self._file(path)
 
     def _start(self, file: IndexFile, before: IndexFile | None) -> None:
@@ -268,11 +270,23 @@ class Index:
             detached.append(self.files.pop(0).segment)
         return detached
 
+    def force_names(self) -> None:
+        """Have the names of new files on disk. The keys of one record may lie in two files: with the second one gone, the
+        first says after a clean stop that the record is indexed."""
+        if self._has_unforced_names:
+            self._has_unforced_names = False
+            try:
+                self._disk.force_folder(self.folder)
+            except BaseException:
+                self._has_unforced_names = True
+                raise
+
     def force(self) -> None:
         if self.files:
             if self.tail.view is not None and self.tail.count > 1:
                 write_index_header(self.tail)
             self.files[-1].segment.force()
+            self.force_names()
 
     def drop_spare(self) -> None:
         if self._next is not None:
