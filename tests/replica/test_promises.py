@@ -14,7 +14,7 @@ import arrowmq
 from arrowmq.replica.protocol import REPORT
 from arrowmq.server import Node
 from arrowmq.store.positions import Promise
-from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.codes import RequestCode, ResponseCode
 from waiting import until
 
 SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "700"}
@@ -64,6 +64,35 @@ async def test_without_a_slave_a_sender_hears_so_at_once_and_readers_see_nothing
         await caught_up(master, slave)
         await until(lambda: store_of(master).max_offset("orders", 0) == 2, 10)
         assert await send(master, code=code) == OK
+
+
+async def test_a_master_that_is_back_before_its_slave_goes_on_where_it_was(tmp_path: Path) -> None:
+    """It took every queue for empty until a slave came: readers were sent back to the beginning, delivered timers came
+    again in spite of their recall, and a level with delayed messages stood still."""
+    async with Cluster(tmp_path, {"messageDelayLevel": "1s 1h"}) as cluster:
+        master, slave = await cluster.master(SYNC), await cluster.slave()
+        await member(cluster, master, slave)
+        for number in range(3):
+            assert await send(master, f"{number}".encode()) == OK
+        assert await send(master, b"soon", properties="DELAY\x011\x02") == OK
+        assert await send(master, b"late", properties="DELAY\x012\x02") == OK
+        assert await send(master, b"timed", properties="TIMER_DELAY_MS\x011000\x02") == OK
+        await until(lambda: store_of(master).max_offset("orders", 0) == 5, 10)
+        await cluster.stop(slave)
+        await cluster.stop(master)
+        master = await cluster.master(SYNC)
+        assert master.broker is not None
+        store, services = store_of(master), master.broker.services
+        assert store.max_offset("orders", 0) == 5
+        assert [1, 0] == [level.offset for level in services.delay_levels.levels]
+        assert (1, 1) == (services.delay_levels.pending(2), services.timer.queue_offset)
+        assert await send(master, b"not safe") == SLAVE_NOT_AVAILABLE
+        assert store.max_offset("orders", 0) == 5
+        pull = {
+            "consumerGroup": "G", "topic": "orders", "queueId": 0, "queueOffset": 5, "maxMsgNums": 32, "sysFlag": 4,
+            "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": "*",
+        }  # fmt: skip
+        assert ResponseCode.PULL_NOT_FOUND == (await ask(master, RequestCode.PULL_MESSAGE, pull)).code
 
 
 class SilentSlave:

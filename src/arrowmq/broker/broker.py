@@ -96,6 +96,7 @@ class Broker:
         self.recovered: Recovered | None = None
         self.kept_settings = KeptSettings(self.root / "config" / "broker.properties", disk)
         self.on_config_change: list[Callable[[], None]] = []
+        self.on_open: list[Callable[[], object]] = []  # the store is open, and nothing was read of it yet
         self._apply_kept_settings()
         self.address = BrokerAddress(config.advertised_host, config.listen_port)
         self.store = MessageStore(self.root, StoreConfig.from_broker_config(config.properties()), clock, disk)
@@ -215,6 +216,8 @@ class Broker:
     def open(self) -> Recovered:
         """Locks and recovers the store, then loads the tables. Raises what the store raises, and `ConfigError`."""
         recovered = self.recovered = self.store.open()
+        for listener in self.on_open:
+            listener()
         for table in (self.topics, self.groups, self.offsets):
             table.load()
         self.guard.load()

@@ -111,6 +111,13 @@ class Feeds:
         if not keeps_promise:
             self._promise(APPENDED)
 
+    def own_log_counts(self) -> None:
+        """Nothing was written here since the store was opened, or since this broker was a slave: all of it is readable.
+        What was acknowledged of it, slaves have; of the rest, nobody was told that it is safe. Without that, readers
+        and the broker's own services would find every queue empty until a slave connects."""
+        positions = self._store.positions
+        positions.members_have(int(positions.appended))
+
     def promise_replicas(self) -> None:
         """What the settings ask for, before anybody is connected."""
         self._promise(replicated(max(1, self._config.in_sync_replicas) - 1))

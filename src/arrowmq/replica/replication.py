@@ -69,6 +69,7 @@ class Replication:
             # Before its port opens: a sender may come sooner than the role is taken up.
             broker.path.may_wait = True
             self.feeds.promise_replicas()
+        broker.on_open.append(self._opened)
         broker.ha_report = self.report
         broker.runtime_reports.append(self.runtime)
 
@@ -91,6 +92,10 @@ class Replication:
                 raise ListenFailed(error.errno, f"cannot listen on {address} for slaves: {error.strerror}") from error
             log.warning("no HA port, no slave can copy from this broker address=%s reason=%s", address, error.strerror)
 
+    def _opened(self) -> None:
+        if self._may_wait(self.broker.role.current):
+            self.feeds.own_log_counts()
+
     async def stop(self) -> None:
         await self.escape.stop()
         self.feeds.close()
@@ -107,9 +112,15 @@ class Replication:
     async def _leave(self, role: Role) -> None:
         if role is Role.SLAVE:
             await self.follower.stop()
+            if self.broker.is_running:
+                self._risen()
         else:
             # One that stops for good keeps its promise: who sends meanwhile hears that it was not kept.
             self.feeds.stop("this broker is no master any more", keeps_promise=not self.broker.is_running)
+
+    def _risen(self) -> None:
+        """A slave that becomes master, before anybody writes to it."""
+        self.feeds.own_log_counts()
 
     def _config_changed(self) -> None:
         self.broker.store.positions.replica_timeout_s = self.config.slave_timeout / 1000

@@ -271,8 +271,8 @@ class Index:
         return detached
 
     def force_names(self) -> None:
-        """Have the names of new files on disk. The keys of one record may lie in two files: with the second one gone, the
-        first says after a clean stop that the record is indexed."""
+        """Have the names of new files on disk. The keys of one record may lie in two files: with the second one gone,
+        the first says after a clean stop that the record is indexed."""
         if self._has_unforced_names:
             self._has_unforced_names = False
             try:

@@ -119,6 +119,12 @@ class ControlledReplication(Replication):
 
     # Life
 
+    def _opened(self) -> None:
+        """What is confirmed of this log, the controller's masters say: it may have an end that will be cut."""
+
+    def _risen(self) -> None:
+        """The feeds count what an elected master has."""
+
     async def start(self) -> None:
         await super().start()
         self.epochs.load()
