@@ -115,7 +115,7 @@ class Driver:
         self.broker = Broker(BrokerConfig.from_properties(self.settings), folder, self.clock)
         await self.broker.start(10911)
         self.services = self.broker.services
-        self.services.pop.random = self.random
+        self.services.pop.chance.seed(self.random.getrandbits(64))
         self.client = LocalClient(self.broker.handlers)
 
     async def stop(self) -> None:

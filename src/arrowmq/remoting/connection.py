@@ -42,6 +42,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
         "_handshake",
         "_is_dirty",
         "_last_taken",
+        "_peer_text",
         "_pending",
         "_senders",
         "_transport",
@@ -68,6 +69,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
         self._last_taken = 0
         self.name = ""  # how the address was written by whoever asked for this connection
         self.peer: tuple[str, int] = ("", 0)
+        self._peer_text = ""
         self.local: tuple[str, int] = ("", 0)
         self.attributes: dict[str, Any] = {}
         self.closed = False
@@ -88,7 +90,9 @@ class Connection(Intake, asyncio.BufferedProtocol):
 
     @property
     def peer_text(self) -> str:
-        return self.name or format_address(*self.peer)
+        if not self._peer_text:
+            self._peer_text = format_address(*self.peer)
+        return self.name or self._peer_text
 
     @property
     def is_paused(self) -> bool:
@@ -118,6 +122,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
             cast(Transport, transport).abort()
         self._use(cast(Transport, transport))
         self.peer = _host_and_port(transport.get_extra_info("peername"))
+        self._peer_text = ""
         self.local = _host_and_port(transport.get_extra_info("sockname"))
         self._endpoint.opened(self)
 

@@ -146,8 +146,8 @@ async def test_a_hundred_thousand_polls_of_clients_that_vanish_leave_nothing_beh
     for client in clients:
         client.close()
     polling = services.pop.polling
-    assert (0, {}, {}) == (polling.count, polling._lines, polling._groups)
-    assert {} == {number: bucket for number, bucket in polling._due._buckets.items() if bucket}
+    assert (0, {}, {}) == (polling.count, polling.lines, polling._groups)
+    assert {} == {number: bucket for number, bucket in polling._due.buckets._buckets.items() if bucket}
     await node.client.send("orders", b"b")
     assert [b"b"] == (await Popping(node).pop()).bodies
 

@@ -56,7 +56,7 @@ async def test_the_doctor_names_a_group_that_pops_and_pulls_and_a_revive_that_st
     shown = await runtime(node)
     assert ("", "1") == (shown["popAndPull"], shown["popInFlight"])
     await node.client.heartbeat("C", topics={"orders": "*"})
-    node.broker.services.pop_revive._due.stop()
+    node.broker.services.pop_revive.due.stop()
     await node.clock.advance(60)
     facts = Facts(
         node.clock.now_ms(), 1.0, brokers=[BrokerFacts("broker-a", "c", 0, node.address, runtime=await runtime(node))]

@@ -47,7 +47,7 @@ class Merging:
         self.steps = 0
         self.scan_times = Distribution(SCAN_BOUNDS_MS)
         self._due: Due[CheckPoint] = Due(clock, BUCKET_MS, self._stayed)
-        table.on_closed.append(self._closed)
+        self._listens = False
 
     def start(self) -> None:
         self._due.start()
@@ -69,7 +69,7 @@ class Merging:
         if self.log.is_closed:
             if len(self.unwritten) >= config.pop_ck_max_buffer_size:
                 return False
-            self.unwritten[check_point] = self._due.add(check_point, check_point.revive_time + ACTING_MS)
+            self._keep(check_point, check_point.revive_time + ACTING_MS)
             return True
         if not config.enable_pop_buffer_merge:
             return False
@@ -82,8 +82,18 @@ class Merging:
             return False
         latest_ms = check_point.revive_time - config.pop_ck_stay_buffer_time_out
         at_ms = min(check_point.pop_time + config.pop_ck_stay_buffer_time, latest_ms)
-        self.unwritten[check_point] = self._due.add(check_point, at_ms)
+        self._keep(check_point, at_ms)
         return True
+
+    def _keep(self, check_point: CheckPoint, until_ms: int) -> None:
+        self.unwritten[check_point] = self._due.add(check_point, until_ms)
+        self._listen()
+
+    def _listen(self) -> None:
+        """Only a broker that merges has to hear of every check point that is closed."""
+        if not self._listens:
+            self._listens = True
+            self.table.on_closed.append(self._closed)
 
     def write(self, check_point: CheckPoint) -> bool:
         """Stores a check point that was kept in memory."""
@@ -130,6 +140,7 @@ class Merging:
         if not lane.steps and step.is_done:
             self._commit(lane, next_offset)
             return
+        self._listen()
         lane.steps.append(step)
         self.steps += 1
 

@@ -78,7 +78,7 @@ class Polling:
         self.newest_first = newest_first
         self.held_by = f"pop.polling.{name}"
         self.count = 0
-        self._lines: dict[Key, deque[Waiting]] = {}
+        self.lines: dict[Key, deque[Waiting]] = {}
         self._counts: dict[Key, int] = {}
         self._groups: dict[str, dict[str, set[int]]] = {}  # topic -> group -> queues that it waits for
         self._watched: dict[str, int] = {}  # topic -> so many of its queues
@@ -103,9 +103,9 @@ class Polling:
 
     def hold(self, waiting: Waiting, until_ms: int) -> None:
         key = waiting.key
-        line = self._lines.get(key)
+        line = self.lines.get(key)
         if line is None:
-            line = self._lines[key] = deque()
+            line = self.lines[key] = deque()
             self._groups.setdefault(waiting.topic, {}).setdefault(waiting.group, set()).add(waiting.queue_id)
             self._watch(waiting.topic)
         line.append(waiting)
@@ -137,15 +137,15 @@ class Polling:
         left = self._counts[key] = self._counts[key] - 1
         self._due.remove(waiting, waiting.bucket)
         waiting.call.connection.attributes.get(self.held_by, {}).pop(waiting, None)
-        line = self._lines[key]
+        line = self.lines[key]
         if left == 0:
             self._drop_line(key)
         elif len(line) > 2 * left + 16:  # those who hung up in the middle of the line
-            self._lines[key] = deque(each for each in line if each.is_there)
+            self.lines[key] = deque(each for each in line if each.is_there)
 
     def _drop_line(self, key: Key) -> None:
         topic, group, queue_id = key
-        del self._lines[key], self._counts[key]
+        del self.lines[key], self._counts[key]
         groups = self._groups[topic]
         groups[group].discard(queue_id)
         if not groups[group]:
@@ -192,7 +192,7 @@ class Polling:
     def wake(self, key: Key, tags_code: int | None = None) -> bool:
         """Runs the one whose turn it is once more, at the end of this event loop iteration; with a code, the first that
         may want a message with it. False if there is none."""
-        line = self._lines.get(key)
+        line = self.lines.get(key)
         if line is None:
             return False
         found = self._next(line, tags_code)
@@ -266,7 +266,7 @@ class Polling:
 
     def answer_all(self) -> None:
         """Ends the time of everybody who waits: who asks again is checked again, by rights that may have changed."""
-        for line in list(self._lines.values()):
+        for line in list(self.lines.values()):
             for waiting in list(line):
                 if waiting.is_there:
                     self._remove(waiting)

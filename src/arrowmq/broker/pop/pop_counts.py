@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 
 CHECK_POINT = "CK"
 ACK = "ACK"
 
 
+Stored = tuple[str, str, str, str]
+"""Group, topic, kind, status of the put."""
+
+
 class PopCounts:
     def __init__(self) -> None:
-        self.stored: Counter[tuple[str, str, str, str]] = Counter()  # group, topic, kind, status of the put
+        self._stored: Counter[Stored] = Counter()
+        # What others have counted and not handed in yet
+        self.sources: list[Callable[[], Iterable[tuple[Stored, int]]]] = []
         self.read: Counter[tuple[str, str, int, str]] = Counter()  # group, topic, revive queue, kind
         self.retries: Counter[tuple[str, str, str]] = Counter()  # group, topic, status of the put
 
+    @property
+    def stored(self) -> Counter[Stored]:
+        for source in self.sources:
+            for key, count in source():
+                self._stored[key] += count
+        return self._stored
+
     def wrote(self, group: str, topic: str, kind: str, status: str) -> None:
-        self.stored[group, topic, kind, status] += 1
+        self._stored[group, topic, kind, status] += 1
 
     def was_read(self, group: str, topic: str, queue_id: int, kind: str) -> None:
         self.read[group, topic, queue_id, kind] += 1

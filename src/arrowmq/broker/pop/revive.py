@@ -98,11 +98,10 @@ class ReviveService:
         self.on_revived: list[Callable[[str, str], None]] = []  # topic and group
         self.is_reviving = False
         self._is_ready = False
-        self._due: Due[CheckPoint] = Due(clock, BUCKET_MS, self._became_due)
+        self.due: Due[CheckPoint] = Due(clock, BUCKET_MS, self._became_due, table.due)
         self._waiting: deque[CheckPoint] = deque()
         self._turn: asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        table.on_closed.append(self._closed)
         revive_log.on_read.append(self.watch)
         replay.before_writing(self._note)
         background.every("forget idle pop lanes", FORGET_LANES_S, table.forget_idle_lanes)
@@ -116,7 +115,7 @@ class ReviveService:
                 pass
 
     def _read_log(self) -> Iterable[None]:
-        self._due.clear()
+        self.due.clear()
         self.merging.clear()
         self.replay.begin()
         yield from self.log.begin()
@@ -129,7 +128,7 @@ class ReviveService:
             for _ in self._read_log():
                 pass
         self.is_reviving = True
-        self._due.start()
+        self.due.start()
         self.merging.start()
 
     async def suspend(self) -> None:
@@ -150,7 +149,7 @@ class ReviveService:
 
     async def _halt(self) -> None:
         self.is_reviving = False
-        self._due.stop()
+        self.due.stop()
         self.merging.stop()
         self.log.stop()
         if self._turn is not None:
@@ -174,10 +173,7 @@ class ReviveService:
         due_ms = check_point.revive_time
         if check_point.waits_for_timer:
             due_ms += TIMER_MS
-        check_point.bucket = self._due.add(check_point, max(due_ms, not_before_ms))
-
-    def _closed(self, check_point: CheckPoint) -> None:
-        self._due.remove(check_point, check_point.bucket)
+        self.due.add(check_point, max(due_ms, not_before_ms))
 
     def _became_due(self, items: Iterable[CheckPoint]) -> None:
         self._waiting.extend(items)

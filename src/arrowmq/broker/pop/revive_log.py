@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.names import revive_topic
 from arrowmq.broker.offsets.table import ConsumerOffsets
-from arrowmq.broker.pop.check_points import CheckPoint, CheckPoints, OpenCheckPoints
+from arrowmq.broker.pop.check_points import CheckPoint, CheckPoints, QueueTurn, ReviveQueue
 from arrowmq.broker.pop.pop_counts import ACK, CHECK_POINT, PopCounts
 from arrowmq.broker.pop.revive_messages import (
     REVIVE_GROUP,
@@ -45,23 +45,6 @@ CARRY_FOR_EACH = 8
 CARRIED_AT_ONCE = 64
 
 
-class ReviveQueue:
-    __slots__ = ("maybe_moved", "noted", "open", "queue_id", "read_offset", "unreadable")
-
-    def __init__(self, queue_id: int) -> None:
-        self.queue_id = queue_id
-        self.read_offset = 0  # of the next message that is not in the table yet
-        self.noted = -1
-        self.open = OpenCheckPoints()
-        self.unreadable = 0
-        # The message read last, if it is a check point of one message: followed by the ack of an older one of the same
-        # message it was made by a change of the invisible time (`write_move`), else by a pop
-        self.maybe_moved: tuple[int, CheckPointMessage] | None = None
-
-    def first_open(self) -> CheckPoint | None:
-        return self.open.first()
-
-
 class ReviveLog:
     def __init__(
         self,
@@ -86,11 +69,11 @@ class ReviveLog:
         self.clock = clock
         self.topic = revive_topic(config.broker_cluster_name)
         self.queues = [ReviveQueue(queue_id) for queue_id in range(config.revive_queue_num)]
+        self.turn = QueueTurn(len(self.queues))
         self.on_read: list[Callable[[CheckPoint], None]] = []  # a check point was found in the log
         self.replay: Callable[[int, int, CheckPointMessage], None] | None = None
         self.known_since_ms = 0  # receipts from then on are in the table, or settled
         self.is_reading = False
-        self._turn = 0
         self._is_watching = False
         self._is_writing = False
         self._reader: asyncio.Handle | None = None
@@ -129,18 +112,9 @@ class ReviveLog:
     # Writing
 
     @property
-    def upcoming_queue(self) -> int:
-        """The revive queue of the next pop."""
-        return (self._turn + 1) % len(self.queues)
-
-    @property
     def is_closed(self) -> bool:
         """Whether nothing can be written here: this is a slave that acts for its master."""
         return self.store.escape is not None
-
-    def next_queue(self) -> int:
-        self._turn += 1
-        return self._turn % len(self.queues)
 
     def write_check_point(self, check_point: CheckPoint) -> Put:
         """Stores a check point. It is the caller's to enter it into the table, once it is stored."""
@@ -362,8 +336,10 @@ class ReviveLog:
         if first is None:
             return False
         behind = queue.read_offset - first.revive_offset
-        live = sum(1 for each in queue.open if each.is_open) if behind > CARRY_ABOVE else 0
-        if behind <= max(CARRY_ABOVE, CARRY_FOR_EACH * live):
+        if behind <= CARRY_ABOVE:
+            return False
+        live = queue.open.count_open(-(-behind // CARRY_FOR_EACH))
+        if behind <= CARRY_FOR_EACH * live:
             return False
         for _ in range(min(CARRIED_AT_ONCE, live)):
             check_point = queue.first_open()

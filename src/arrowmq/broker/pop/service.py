@@ -15,7 +15,7 @@ from typing import Any
 from arrowmq.broker.address import BrokerAddress
 from arrowmq.broker.groups.table import priority_factor
 from arrowmq.broker.offsets.table import ConsumerOffsets
-from arrowmq.broker.pop.check_points import CheckPoint, CheckPoints, Lane
+from arrowmq.broker.pop.check_points import Chance, CheckPoint, CheckPoints, Lane
 from arrowmq.broker.pop.checks import PopChecks
 from arrowmq.broker.pop.merging import Merging
 from arrowmq.broker.pop.order import OrderInfo, OrderTable
@@ -156,10 +156,9 @@ class PopService:
         self.stats = stats
         self.counts = counts
         self.clock = clock
-        self.random = random.Random()
-        # Of a hundred, for the next pop: where it begins to read, and whether retries come first
-        self.chance = self.random.randrange(100)
-        self._last_pop: dict[str, int] = {}
+        # For the next pop: where it begins to read, and whether retries come first
+        self.chance = Chance(random.getrandbits(64))
+        self.last_pops: dict[str, int] = {}  # by group
         self._tasks: set[asyncio.Task[None]] = set()
         order.on_free.append(polling.wake_for)
 
@@ -175,8 +174,9 @@ class PopService:
     def popping_now(self) -> set[str]:
         """Groups that have popped within the last minutes."""
         since_ms = self.clock.now_ms() - RECENT_MS
-        self._last_pop = {group: at_ms for group, at_ms in self._last_pop.items() if at_ms >= since_ms}
-        return set(self._last_pop)
+        for group in [group for group, at_ms in self.last_pops.items() if at_ms < since_ms]:
+            del self.last_pops[group]
+        return set(self.last_pops)
 
     @handles(RequestCode.POP_MESSAGE)
     def pop(self, request: PopMessage, call: Call) -> Any:
@@ -187,15 +187,11 @@ class PopService:
         matches = self.checks.filter_of(request.exp_type, request.exp)
         pop = Pop(request, call, topic, group, matches, is_over=is_over)
         pop.pop_time = self.clock.now_ms()
-        pop.revive_queue = ORDERED_REVIVE_QUEUE if pop.is_order else self.log.next_queue()
-        pop.plan = self._plan(pop, self.chance)
-        self.used_chance(request.consumer_group, pop.pop_time)
+        pop.revive_queue = ORDERED_REVIVE_QUEUE if pop.is_order else self.log.turn.take()
+        pop.plan = self._plan(pop, self.chance.value)
+        self.chance.draw()
+        self.last_pops[request.consumer_group] = pop.pop_time
         return self._go_on(pop)
-
-    def used_chance(self, group: str, now_ms: int) -> None:
-        """A pop of this group was planned: the next gets a chance of its own."""
-        self.chance = self.random.randrange(100)
-        self._last_pop[group] = now_ms
 
     def _plan(self, pop: Pop, chance: int) -> list[tuple[str, int]]:
         """The queues in the order in which they are read, the first one last."""

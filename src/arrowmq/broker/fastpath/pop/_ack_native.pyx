@@ -15,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from arrowmq.broker.fastpath._router_native cimport NativeHandler
 from arrowmq.broker.fastpath.pop._batch_native cimport BatchPart, read_batch
 from arrowmq.broker.fastpath.pop._lanes_native cimport Lanes, PopLane, ReviveWriter
+from arrowmq.broker.pop.check_points._queues_native cimport ReviveQueue
 from arrowmq.broker.pop.check_points._table_native cimport CheckPoint, CheckPoints
 from arrowmq.store._positions_native cimport Marks
 from arrowmq.wire.frames._out_native cimport Out
@@ -30,6 +31,7 @@ cdef enum:
     MOST_NAME = 512
     ORDERED = 999            # the revive queue of receipts in order
     RECEIPT_PARTS = 9
+    RECENT_LANES = 16
 
 cdef int32_t ACK_CODE = RequestCode.ACK_MESSAGE
 cdef int64_t LARGEST = 0x7FFFFFFFFFFFFFF
@@ -43,6 +45,19 @@ cdef struct Settled:
     int count
 
 
+cdef class KnownLane:
+    """A lane, and what receipts say of it."""
+    cdef bytes topic, group, flag
+    cdef int64_t queue_id
+    cdef PopLane lane
+
+    cdef bint is_named(self, Text topic, Text group, Text flag, int64_t queue_id):
+        return (
+            self.queue_id == queue_id and text_is(topic, self.topic, len(self.topic))
+            and text_is(group, self.group, len(self.group)) and text_is(flag, self.flag, len(self.flag))
+        )
+
+
 cdef class AckHandler(NativeHandler):
     """See the module."""
     cdef Marks positions
@@ -53,10 +68,10 @@ cdef class AckHandler(NativeHandler):
     cdef object check            # the topic that a receipt means, if it and the queue are there
     cdef object is_permitted
     cdef object topics, topics_version
-    cdef object revive_log
-    cdef object stored           # a Counter
+    cdef list revive_queues
     cdef object send_when_kept
     cdef dict known              # lanes by what a receipt says of them
+    cdef list recent             # of these the last, by the queue
     cdef int most_lanes
     cdef list kept
     cdef Out out
@@ -71,7 +86,7 @@ cdef class AckHandler(NativeHandler):
 
     def __init__(
         self, Marks positions, Lanes lanes, ReviveWriter writer, tuple answers, *, check, is_permitted, topics,
-        revive_log, stored, send_when_kept, int most_lanes
+        revive_queues, send_when_kept, int most_lanes
     ):
         self.positions = positions
         self.lanes = lanes
@@ -81,11 +96,11 @@ cdef class AckHandler(NativeHandler):
         self.check = check
         self.is_permitted = is_permitted
         self.topics = topics
-        self.revive_log = revive_log
-        self.stored = stored
+        self.revive_queues = revive_queues
         self.send_when_kept = send_when_kept
         self.most_lanes = most_lanes
         self.known = {}
+        self.recent = [None] * RECENT_LANES
         self.kept = []
         self.pending = Out()
         self.asked_ms = -1
@@ -93,6 +108,7 @@ cdef class AckHandler(NativeHandler):
     def forget(self):
         """Something changed that the lanes rest on."""
         self.known.clear()
+        self.recent = [None] * RECENT_LANES
         self.writer.forget()
         self.ask_again()
 
@@ -232,25 +248,29 @@ cdef class AckHandler(NativeHandler):
 
     cdef PopLane lane_of(self, Text topic, Text group, Text flag, int64_t queue_id):
         """The lane that a receipt names, or None. Such lanes are kept until a topic changes."""
-        cdef PopLane lane
+        cdef KnownLane found
         cdef tuple key
         if topic.size == 0 or group.size == 0 or topic.size + group.size + flag.size > MOST_NAME:
             return None
         if self.topics_version is not self.topics.version:
             self.forget()
             self.topics_version = self.topics.version
+        found = self.recent[queue_id % RECENT_LANES]
+        if found is not None and found.is_named(topic, group, flag, queue_id):
+            return found.lane
         key = (bytes_of(topic), bytes_of(group), bytes_of(flag), queue_id)
-        lane = self.known.get(key)
-        if lane is None:
+        found = self.known.get(key)
+        if found is None:
             real = self.check(*key)
             if real is None:
                 return None
             if len(self.known) >= self.most_lanes:
                 self.known.clear()
-            lane = self.known[key] = self.lanes.make(
-                real, key[1].decode("utf-8", "replace"), <int32_t>queue_id, False
-            )
-        return lane
+            found = self.known[key] = KnownLane.__new__(KnownLane)
+            found.topic, found.group, found.flag, found.queue_id = key
+            found.lane = self.lanes.make(real, key[1].decode("utf-8", "replace"), <int32_t>queue_id, False)
+        self.recent[queue_id % RECENT_LANES] = found
+        return found.lane
 
     # Settling
 
@@ -260,6 +280,7 @@ cdef class AckHandler(NativeHandler):
         cdef int64_t size = 0
         cdef PopLane lane
         cdef CheckPoint check_point
+        cdef ReviveQueue queue
         cdef Settled* settled
         for number in range(count):
             lane = <PopLane>self.settled[number].lane
@@ -276,10 +297,10 @@ cdef class AckHandler(NativeHandler):
             self.writer.write_ack(
                 lane, check_point, &self.offsets[settled.first], settled.count, is_batch, self.now
             )
-            queue = self.revive_log.queues[check_point.revive_queue]
+            queue = self.revive_queues[check_point.revive_queue]
             if queue.read_offset == self.writer.queue_offset:
                 queue.read_offset = self.writer.queue_offset + 1
-            self.stored[lane.count_key] += 1
+            lane.stored.count += 1
             self.table.settle_low(check_point, settled.bits)
         return True
 

@@ -9,6 +9,11 @@ from arrowmq.store.read._reader_native cimport Cursor
 from arrowmq.wire.frames._out_native cimport Out
 
 
+# How often something was stored, until it is taken.
+cdef class Tally:
+    cdef int64_t count
+
+
 cdef class PopLane:
     cdef str topic
     cdef str group
@@ -23,7 +28,7 @@ cdef class PopLane:
     cdef bytes group_json
     cdef bytes topic_raw
     cdef bytes group_raw
-    cdef tuple count_key
+    cdef Tally stored            # shared by the lanes of a group and topic
     # since they were last taken
     cdef int64_t times
     cdef int64_t messages
@@ -38,6 +43,7 @@ cdef class Lanes:
     cdef object commit_log
     cdef Marks positions
     cdef str kind                # of what is counted
+    cdef dict tallies            # by group, topic, kind and status
 
     cdef PopLane make(self, str topic, str group, int32_t queue_id, bint is_retry)
     # Whether the lane stands for its queue now; its Lane and its Cursor may have been renewed.

@@ -28,6 +28,10 @@ cdef bytes AS_ACK = f"@{revive_messages.ACK_TAG}\x02{keys.TAGS}\x01{revive_messa
 cdef bytes AS_BATCH = f"@{revive_messages.ACK_TAG}\x02{keys.TAGS}\x01{revive_messages.BATCH_ACK_TAG}\x02".encode()
 
 
+cdef class Tally:
+    pass
+
+
 cdef class Lanes:
     def __init__(self, table, positions, commit_log, *, find_queue, commits_of, str kind):
         self.table = table
@@ -36,6 +40,17 @@ cdef class Lanes:
         self.find_queue = find_queue
         self.commits_of = commits_of
         self.kind = kind
+        self.tallies = {}
+
+    def take_stored(self):
+        """What was stored since the last call, as `PopCounts` wants it."""
+        cdef Tally tally
+        cdef list taken = []
+        for key, tally in self.tallies.items():
+            if tally.count:
+                taken.append((key, tally.count))
+                tally.count = 0
+        return taken
 
     cdef PopLane make(self, str topic, str group, int32_t queue_id, bint is_retry):
         cdef PopLane lane = PopLane.__new__(PopLane)
@@ -48,7 +63,7 @@ cdef class Lanes:
         lane.group_json = msgspec.json.encode(group)
         lane.topic_raw = topic.encode()
         lane.group_raw = group.encode()
-        lane.count_key = (group, topic, self.kind, "PUT_OK")
+        lane.stored = self.tallies.setdefault((group, topic, self.kind, "PUT_OK"), Tally())
         return lane
 
     cdef int refresh(self, PopLane lane) except -1:

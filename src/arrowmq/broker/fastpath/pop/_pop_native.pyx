@@ -16,6 +16,7 @@ from libc.string cimport memcpy, memset
 
 from arrowmq.broker.fastpath._router_native cimport NativeHandler
 from arrowmq.broker.fastpath.pop._lanes_native cimport Lanes, PopLane, ReviveWriter
+from arrowmq.broker.pop.check_points._queues_native cimport Chance, QueueTurn, ReviveQueue
 from arrowmq.broker.pop.check_points._table_native cimport CheckPoint, CheckPoints
 from arrowmq.store._positions_native cimport Marks
 from arrowmq.store.read._reader_native cimport FOUND, MAX_CODES, NOTHING, Found, QueueReader, Wanted
@@ -77,11 +78,14 @@ cdef class PopHandler(NativeHandler):
     cdef object topics, groups, topics_version, groups_version
     cdef object commit
     cdef dict resets
-    cdef object service          # which has the chance of the next pop, and when a group popped last
-    cdef object revive_log
-    cdef object watch
-    cdef object polling
-    cdef object stored           # a Counter
+    cdef Chance chance
+    cdef dict last_pops          # when a group popped last
+    cdef list revive_queues
+    cdef QueueTurn turn
+    cdef object bucket_opened    # there is a moment more at which something is due
+    cdef int64_t bucket_ms
+    cdef dict waiting            # pops that wait, by who waits for what
+    cdef object wake
     cdef object flush_soon
     cdef dict plans
     cdef int most_plans
@@ -118,11 +122,14 @@ cdef class PopHandler(NativeHandler):
         self.topics, self.groups = rests_on
         self.commit = commit
         self.resets = resets
-        self.service = service
-        self.revive_log = service.log
-        self.watch = service.revive.watch
-        self.polling = service.polling
-        self.stored = service.counts.stored
+        self.chance = service.chance
+        self.last_pops = service.last_pops
+        self.revive_queues = service.log.queues
+        self.turn = service.log.turn
+        self.bucket_opened = service.revive.due.opened
+        self.bucket_ms = service.revive.due.width_ms
+        self.waiting = service.polling.lines
+        self.wake = service.polling.wake
         self.flush_soon = flush_soon
         self.most_plans = most_plans
         self.plans = {}
@@ -176,7 +183,7 @@ cdef class PopHandler(NativeHandler):
         if not NativeHandler.begin(self, connection, now, out):
             return False
         self.connection = connection
-        self.client = connection.peer_text
+        self.client = None
         self.now = now
         self.out = out
         self.has_written = False
@@ -223,7 +230,7 @@ cdef class PopHandler(NativeHandler):
 
     cdef int read(self, Plan plan, int most, int64_t* rest) except -1:
         """Find what the pop takes, of so many lanes; 0 if the general path has to look."""
-        cdef int chance = self.service.chance
+        cdef int chance = self.chance.value
         cdef bint retries_first = chance < plan.retry_chance
         cdef int lanes = 0, count = 0
         cdef list some
@@ -302,7 +309,8 @@ cdef class PopHandler(NativeHandler):
     # Handing out
 
     cdef bint hand_out(self, Request* request, Plan plan, int lanes, int64_t invisible_ms, int64_t rest) except -1:
-        cdef int32_t revive_queue = self.revive_log.upcoming_queue
+        cdef int32_t revive_queue = self.turn.upcoming
+        cdef ReviveQueue queue
         cdef int64_t size = 0
         cdef int number
         cdef PopLane lane
@@ -311,9 +319,12 @@ cdef class PopHandler(NativeHandler):
             size += 3 * (len(lane.topic_json) + len(lane.group_json)) + 21 * self.taken[number].count
         if not self.writer.has_room(revive_queue, lanes, size):
             return False
-        self.revive_log.next_queue()
-        self.service.used_chance(plan.group, self.now)
-        queue = self.revive_log.queues[revive_queue]
+        self.turn.take()
+        self.chance.draw()
+        self.last_pops[plan.group] = self.now
+        queue = self.revive_queues[revive_queue]
+        if self.client is None:
+            self.client = self.connection.peer_text
         self.has_written = True
         for number in range(lanes):
             self.keep(&self.taken[number], queue, revive_queue, invisible_ms)
@@ -321,16 +332,17 @@ cdef class PopHandler(NativeHandler):
         self.taken_pops += 1
         self.answered += 1
         self.taken_messages += self.taken[lanes - 1].first + self.taken[lanes - 1].count
-        if rest > 0:
-            self.polling.wake(plan.key)
+        if rest > 0 and self.waiting:
+            self.wake(plan.key)
         return True
 
-    cdef int keep(self, Taken* taken, queue, int32_t revive_queue, int64_t invisible_ms) except -1:
+    cdef int keep(self, Taken* taken, ReviveQueue queue, int32_t revive_queue, int64_t invisible_ms) except -1:
         """The check point of what a lane gave: in the log, in the table, and the group's offset behind it."""
         cdef PopLane lane = <PopLane>taken.lane
         cdef CheckPoint made
         cdef int64_t* offsets = &self.offsets[taken.first]
         cdef int number
+        cdef int64_t bucket
         self.writer.write_check_point(
             lane, revive_queue, taken.start, self.now, invisible_ms, offsets, taken.count, self.now
         )
@@ -348,10 +360,13 @@ cdef class PopHandler(NativeHandler):
         made.client = self.client
         if queue.read_offset == made.revive_offset:
             queue.read_offset = made.revive_offset + 1
-        queue.open.append(made)
+        queue.open.push(made)
+        made.bucket = -1
         self.table.add(made)
-        self.watch(made)
-        self.stored[lane.count_key] += 1
+        bucket = (self.now + invisible_ms + self.bucket_ms - 1) // self.bucket_ms
+        if self.table.due.put(made, bucket):
+            self.bucket_opened(bucket)
+        lane.stored.count += 1
         if taken.next_offset < lane.committed[lane.queue_key]:
             self.commit(lane.group, lane.topic, lane.queue_id, taken.next_offset)
         else:

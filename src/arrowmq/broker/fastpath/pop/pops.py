@@ -49,7 +49,7 @@ def build_pops(broker: Broker) -> list[Entry]:
     store = broker.store
     if store.config.enabled_append_prop_crc:
         return []
-    service, acks = broker.services.pop, broker.services.acks
+    service = broker.services.pop
     lanes_module = import_module("arrowmq.broker.fastpath.pop._lanes_native")
     log = service.log
 
@@ -67,12 +67,14 @@ def build_pops(broker: Broker) -> list[Entry]:
         )
 
     def lanes(kind: str) -> Any:
-        return lanes_module.Lanes(
+        made = lanes_module.Lanes(
             *(service.table, store.positions, store.commit_log),
             find_queue=store.consume_queues.find,
             commits_of=broker.offsets.find_commits_of,
             kind=kind,
         )
+        service.counts.sources.append(made.take_stored)
+        return made
 
     pops, settling = broker.permit.of(POPS), broker.permit.of(ACKS)
     popping = import_module("arrowmq.broker.fastpath.pop._pop_native").PopHandler(
@@ -93,8 +95,7 @@ def build_pops(broker: Broker) -> list[Entry]:
         check=_lane_checker(broker, settling),
         is_permitted=settling.is_open,
         topics=broker.topics,
-        revive_log=log,
-        stored=acks.counts.stored,
+        revive_queues=log.queues,
         send_when_kept=sender_when_kept(store, ack_not_safe),
         most_lanes=MOST_CACHED_LANES,
     )

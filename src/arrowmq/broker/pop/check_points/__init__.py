@@ -14,15 +14,30 @@ from typing import TYPE_CHECKING
 from arrowmq import native
 
 if TYPE_CHECKING:
+    from arrowmq.broker.pop.check_points import _queues_plain as _queues
     from arrowmq.broker.pop.check_points import _table_plain as _table
 else:
     _table = native.load("arrowmq.broker.pop.check_points._table")
+    _queues = native.load("arrowmq.broker.pop.check_points._queues")
 
+Chance = _queues.Chance
 CheckPoint = _table.CheckPoint
 CheckPoints = _table.CheckPoints
 Lane = _table.Lane
-OpenCheckPoints = _table.OpenCheckPoints
+OpenCheckPoints = _queues.OpenCheckPoints
+QueueTurn = _queues.QueueTurn
+ReviveQueue = _queues.ReviveQueue
 Step = _table.Step
 NOT_WRITTEN: int = _table.NOT_WRITTEN
 
-__all__ = ["NOT_WRITTEN", "CheckPoint", "CheckPoints", "Lane", "OpenCheckPoints", "Step"]
+__all__ = [
+    "NOT_WRITTEN",
+    "Chance",
+    "CheckPoint",
+    "CheckPoints",
+    "Lane",
+    "OpenCheckPoints",
+    "QueueTurn",
+    "ReviveQueue",
+    "Step",
+]

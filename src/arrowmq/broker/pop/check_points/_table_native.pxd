@@ -6,6 +6,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 cdef enum:
     MOST_MESSAGES = 127
     PAGE_OFFSETS = 32
+    RECENT_BUCKETS = 8
+    RECENT_MASK = 7
 
 
 cdef class CheckPoint:
@@ -14,10 +16,12 @@ cdef class CheckPoint:
     cdef readonly int64_t pop_time
     cdef readonly int64_t invisible_ms
     cdef public int64_t revive_offset
-    cdef public int64_t bucket
+    cdef readonly int64_t bucket        # -1: in none
     cdef readonly tuple diffs           # None where the offsets follow each other
     cdef readonly str broker_name
     cdef readonly str client
+    cdef PyObject* due_before           # in its bucket, which owns it
+    cdef PyObject* due_after
     cdef CheckPoint following           # in the table: another one that begins at this offset
     cdef uint64_t low                   # acks of the first 64 messages, and of the others
     cdef uint64_t high
@@ -54,8 +58,26 @@ cdef class Lane:
     cdef int forget(self) except -1
 
 
+cdef class Bucket:
+    cdef int64_t number
+    cdef PyObject* first
+
+    cdef list empty(self)
+
+
+# By the moment at which they are due.
+cdef class CheckPointBuckets:
+    cdef dict buckets
+    cdef PyObject* recent[RECENT_BUCKETS]
+
+    # True if there was no such bucket.
+    cdef bint put(self, CheckPoint check_point, int64_t number) except -1
+    cdef int drop(self, CheckPoint check_point) except -1
+
+
 cdef class CheckPoints:
     cdef readonly dict lanes
+    cdef readonly CheckPointBuckets due
     cdef public int64_t in_flight
     cdef public int64_t count
     cdef readonly list on_closed

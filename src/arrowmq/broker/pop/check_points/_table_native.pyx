@@ -228,11 +228,124 @@ cdef class Lane:
         return 0
 
 
+@cython.no_gc
+cdef class Bucket:
+    def __dealloc__(self):
+        self.empty()
+
+    cdef list empty(self):
+        """All that were in it."""
+        cdef list found = []
+        cdef PyObject* place = self.first
+        cdef CheckPoint check_point
+        self.first = NULL
+        while place != NULL:
+            check_point = <CheckPoint>place
+            place = check_point.due_after
+            check_point.due_before = check_point.due_after = NULL
+            check_point.bucket = -1
+            found.append(check_point)
+            Py_DECREF(check_point)
+        return found
+
+
+cdef class CheckPointBuckets:
+    """Each bucket is a list through its check points, so none needs memory beside them. The last few buckets that were
+    added to stay when they are empty: what is popped and acknowledged at once would make and drop them all the time."""
+
+    def __init__(self):
+        self.buckets = {}
+
+    def __len__(self):
+        return len(self.buckets)
+
+    def __iter__(self):
+        return iter(self.buckets)
+
+    def __contains__(self, number):
+        return number in self.buckets
+
+    def add(self, CheckPoint check_point not None, int64_t number):
+        """True if there was no such bucket."""
+        return self.put(check_point, number)
+
+    def remove(self, CheckPoint check_point not None, int64_t number):
+        if check_point.bucket == number:
+            self.drop(check_point)
+
+    def take(self, int64_t number):
+        """All of a bucket, which is gone with that."""
+        cdef Bucket bucket = self.buckets.pop(number, None)
+        if bucket is None:
+            return []
+        if self.recent[number & RECENT_MASK] == <PyObject*>bucket:
+            self.recent[number & RECENT_MASK] = NULL
+        return bucket.empty()
+
+    def clear(self):
+        for number in list(self.buckets):
+            self.take(number)
+
+    cdef bint put(self, CheckPoint check_point, int64_t number) except -1:
+        cdef Bucket bucket, other
+        cdef PyObject* place = self.recent[number & RECENT_MASK]
+        cdef bint is_new = False
+        if check_point.bucket >= 0:
+            self.drop(check_point)
+        if place != NULL and (<Bucket>place).number == number:
+            bucket = <Bucket>place
+        else:
+            bucket = self.buckets.get(number)
+            if bucket is None:
+                bucket = Bucket()
+                bucket.number = number
+                self.buckets[number] = bucket
+                is_new = True
+            if place != NULL:
+                other = <Bucket>place
+                if other.first == NULL:
+                    del self.buckets[other.number]
+            self.recent[number & RECENT_MASK] = <PyObject*>bucket     # which the table of buckets keeps
+        check_point.bucket = number
+        check_point.due_before = NULL
+        check_point.due_after = bucket.first
+        if bucket.first != NULL:
+            (<CheckPoint>bucket.first).due_before = <PyObject*>check_point
+        bucket.first = <PyObject*>check_point
+        Py_INCREF(check_point)
+        return is_new
+
+    cdef int drop(self, CheckPoint check_point) except -1:
+        cdef int64_t number = check_point.bucket
+        cdef Bucket bucket
+        cdef PyObject* place
+        if number < 0:
+            return 0
+        if check_point.due_after != NULL:
+            (<CheckPoint>check_point.due_after).due_before = check_point.due_before
+        if check_point.due_before != NULL:
+            (<CheckPoint>check_point.due_before).due_after = check_point.due_after
+        else:
+            place = self.recent[number & RECENT_MASK]
+            if place != NULL and (<Bucket>place).number == number:
+                (<Bucket>place).first = check_point.due_after
+            else:
+                bucket = self.buckets[number]
+                bucket.first = check_point.due_after
+                if bucket.first == NULL:
+                    del self.buckets[number]
+        check_point.due_before = check_point.due_after = NULL
+        check_point.bucket = -1
+        Py_DECREF(check_point)
+        return 0
+
+
 cdef class CheckPoints:
-    """All open check points, by lane."""
+    """All open check points, by lane; those to be taken back also by their moment."""
 
     def __init__(self):
         self.lanes = {}
+        self.due = CheckPointBuckets()
         self.on_closed = []
 
     def __iter__(self):
@@ -285,6 +398,7 @@ cdef class CheckPoints:
             self.count -= 1
             if check_point.count == 1 and lane.moved and lane.moved.get(check_point.start_offset) is check_point:
                 del lane.moved[check_point.start_offset]
+            self.due.drop(check_point)
             for notify in self.on_closed:
                 notify(check_point)
         return 0
@@ -298,94 +412,3 @@ cdef class CheckPoints:
             (<Lane>lane).forget()
         self.lanes.clear()
         self.in_flight = self.count = 0
-
-
-cdef enum:
-    BLOCK = 512
-
-
-@cython.no_gc
-cdef class Block:
-    cdef PyObject* places[BLOCK]
-
-    def __dealloc__(self):
-        cdef int place
-        for place in range(BLOCK):
-            if self.places[place] != NULL:
-                Py_DECREF(<object>self.places[place])
-
-
-@cython.no_gc
-cdef class OpenCheckPoints:
-    """Check points in the order of their places in a revive queue, in blocks of memory that never move."""
-    cdef list blocks           # each a Block, the first one begins at `begin`
-    cdef Py_ssize_t begin
-    cdef Py_ssize_t end        # in the last block
-
-    def __init__(self):
-        self.clear()
-
-    def clear(self):
-        self.blocks = []
-        self.begin = self.end = 0
-
-    def __len__(self):
-        return 0 if not self.blocks else (len(self.blocks) - 1) * BLOCK + self.end - self.begin
-
-    def __iter__(self):
-        cdef Py_ssize_t number, place
-        cdef Block block
-        for number, block in enumerate(list(self.blocks)):
-            for place in range(
-                self.begin if number == 0 else 0, self.end if number == len(self.blocks) - 1 else BLOCK
-            ):
-                yield <object>block.places[place]
-
-    def append(self, CheckPoint check_point not None):
-        cdef Block block
-        if not self.blocks or self.end == BLOCK:
-            self.blocks.append(Block())
-            self.end = 0
-        block = self.blocks[len(self.blocks) - 1]
-        Py_INCREF(check_point)
-        block.places[self.end] = <PyObject*>check_point
-        self.end += 1
-
-    def appendleft(self, CheckPoint check_point not None):
-        cdef Block block
-        if not self.blocks:
-            self.append(check_point)
-            return
-        if self.begin == 0:
-            self.blocks.insert(0, Block())
-            self.begin = BLOCK
-        self.begin -= 1
-        block = self.blocks[0]
-        Py_INCREF(check_point)
-        block.places[self.begin] = <PyObject*>check_point
-
-    def popleft(self):
-        cdef Block block
-        if not len(self):
-            raise IndexError("there is none")
-        block = self.blocks[0]
-        found = <object>block.places[self.begin]
-        block.places[self.begin] = NULL
-        Py_DECREF(found)
-        self.begin += 1
-        if self.begin == BLOCK or (len(self.blocks) == 1 and self.begin == self.end):
-            del self.blocks[0]
-            self.begin = 0
-            if not self.blocks:
-                self.end = 0
-        return found
-
-    def first(self):
-        """The first that is open."""
-        cdef CheckPoint found
-        while self.blocks:
-            found = <CheckPoint>(<Block>self.blocks[0]).places[self.begin]
-            if found.has_open():
-                return found
-            self.popleft()
-        return None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 MAX_MESSAGES = 127  # that a check point of any broker counts; one of this broker's has 32 at most
 NOT_WRITTEN = -1
+NO_BUCKET = -1
 
 
 class CheckPoint:
@@ -64,7 +65,7 @@ class CheckPoint:
         self.is_suspend = is_suspend  # its messages come back without having been counted as consumed
         self.tries = tries  # how often taking back failed
         self.client = client  # who has its messages, if that is known
-        self.bucket = -1
+        self.bucket = NO_BUCKET
         self.waits_for_timer = False  # its acks may still be timer messages
 
     @property
@@ -110,38 +111,6 @@ class CheckPoint:
     def end_offset(self) -> int:
         """The offset behind its last message."""
         return self.offset_at(self.count - 1) + 1 if self.count else self.start_offset
-
-
-class OpenCheckPoints:
-    """Check points in the order of their places in a revive queue; closed ones leave when they come to the front."""
-
-    def __init__(self) -> None:
-        self._queue: deque[CheckPoint] = deque()
-
-    def __iter__(self) -> Iterator[CheckPoint]:
-        return iter(self._queue)
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def append(self, check_point: CheckPoint) -> None:
-        self._queue.append(check_point)
-
-    def popleft(self) -> CheckPoint:
-        return self._queue.popleft()
-
-    def appendleft(self, check_point: CheckPoint) -> None:
-        self._queue.appendleft(check_point)
-
-    def clear(self) -> None:
-        self._queue.clear()
-
-    def first(self) -> CheckPoint | None:
-        """The first that is open."""
-        queue = self._queue
-        while queue and not queue[0].is_open:
-            queue.popleft()
-        return queue[0] if queue else None
 
 
 class Step:
@@ -218,13 +187,57 @@ class Lane:
         return now_ms
 
 
+class CheckPointBuckets:
+    """Check points by the moment at which they are due, in buckets with a number; an empty one may stay for a while."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[CheckPoint, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._buckets)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._buckets
+
+    def add(self, check_point: CheckPoint, number: int) -> bool:
+        """True if there was no such bucket."""
+        self.remove(check_point, check_point.bucket)
+        is_new = number not in self._buckets
+        self._buckets.setdefault(number, {})[check_point] = None
+        check_point.bucket = number
+        return is_new
+
+    def remove(self, check_point: CheckPoint, number: int) -> None:
+        bucket = self._buckets.get(number)
+        if bucket is not None and check_point in bucket:
+            del bucket[check_point]
+            check_point.bucket = NO_BUCKET
+            if not bucket:
+                del self._buckets[number]
+
+    def take(self, number: int) -> list[CheckPoint]:
+        """All of a bucket, which is gone with that."""
+        found = list(self._buckets.pop(number, ()))
+        for check_point in found:
+            check_point.bucket = NO_BUCKET
+        return found
+
+    def clear(self) -> None:
+        for number in list(self._buckets):
+            self.take(number)
+
+
 class CheckPoints:
-    """All open check points, by lane."""
+    """All open check points, by lane; those to be taken back also by their moment."""
 
     def __init__(self) -> None:
         self.lanes: dict[tuple[str, str, int], Lane] = {}
         self.in_flight = 0
         self.count = 0
+        self.due = CheckPointBuckets()
         self.on_closed: list[Callable[[CheckPoint], None]] = []
 
     def __iter__(self) -> Iterator[CheckPoint]:
@@ -265,6 +278,7 @@ class CheckPoints:
             self.count -= 1
             if check_point.count == 1 and lane.moved.get(check_point.start_offset) is check_point:
                 del lane.moved[check_point.start_offset]
+            self.due.remove(check_point, check_point.bucket)
             for notify in self.on_closed:
                 notify(check_point)
 
