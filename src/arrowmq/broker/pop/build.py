@@ -63,6 +63,7 @@ def build_pop(broker: Broker) -> PopParts:
 
     broker.look_again.append(look_again)
     broker.guard.access.on_change += [pop_polling.answer_all, notification_polling.answer_all]
+    offsets.on_reset.append(merging.was_reset)
     offsets.on_reset.append(lambda group, topic, queue_id: look_again(topic, group))
     revive = ReviveService(
         *(config, address, store, topics, groups, table, log, merging, retry_topics),

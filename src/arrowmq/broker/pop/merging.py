@@ -110,6 +110,15 @@ class Merging:
         for check_point in list(self.unwritten):
             self.write(check_point)
 
+    def was_reset(self, group: str, topic: str, queue_id: int) -> None:
+        """Stores what a queue gave out before its group was sent elsewhere. Stored later, its check points would be
+        taken for pops since then, and a start after a crash would move the group on to them."""
+        lane = self.table.find_lane(topic, group, queue_id)
+        if lane is not None and self.unwritten and not self.log.is_closed:
+            for check_point in lane:
+                if check_point in self.unwritten:
+                    self.write(check_point)
+
     def _stayed(self, items: Iterable[CheckPoint]) -> None:
         began_s = self.clock.monotonic()
         for check_point in list(items):
