@@ -1,5 +1,8 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -18,7 +21,11 @@ import org.apache.rocketmq.remoting.protocol.header.AckMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.header.ExtraInfoUtil;
 import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
 
-/** Pops and acknowledges with the calls of Apache's own client, by several threads, until so many messages are done. */
+/**
+ * Pops and acknowledges with the calls of Apache's own client, by several threads. Each line of its input, "at-once
+ * messages", is a round; it answers with the messages and the seconds that the round took. So one process is warmed up by
+ * its first rounds and measured in the later ones.
+ */
 public class PopLoad {
   static final long TIMEOUT_MS = 30_000;
 
@@ -40,21 +47,32 @@ public class PopLoad {
 
   public static void main(String[] arguments) throws Exception {
     String address = arguments[1], broker = arguments[2], topic = arguments[3], group = arguments[4];
-    int atOnce = Integer.parseInt(arguments[5]), workers = Integer.parseInt(arguments[6]);
-    long wanted = Long.parseLong(arguments[7]);
+    int workers = Integer.parseInt(arguments[5]);
     ClientConfig config = new ClientConfig();
     config.setNamesrvAddr(arguments[0]);
     MQClientInstance instance = MQClientManager.getInstance().getOrCreateMQClientInstance(config);
     instance.start();
     MQClientAPIImpl calls = instance.getMQClientAPIImpl();
+    BufferedReader rounds = new BufferedReader(new InputStreamReader(System.in));
+    for (String line = rounds.readLine(); line != null; line = rounds.readLine()) {
+      String[] words = line.trim().split(" ");
+      int atOnce = Integer.parseInt(words[0]);
+      long wanted = Long.parseLong(words[1]);
+      long began = System.nanoTime();
+      long taken = round(workers, wanted, () -> once(calls, address, broker, topic, group, atOnce));
+      System.out.println(taken + " " + (System.nanoTime() - began) / 1e9);
+    }
+    System.exit(0);
+  }
+
+  static long round(int workers, long wanted, Callable<Integer> once) throws InterruptedException {
     AtomicLong taken = new AtomicLong();
     List<Thread> threads = new ArrayList<>();
-    long began = System.nanoTime();
     for (int number = 0; number < workers; number++) {
       Thread thread = new Thread(() -> {
         try {
           while (taken.get() < wanted) {
-            int count = once(calls, address, broker, topic, group, atOnce);
+            int count = once.call();
             if (count == 0) {
               return;
             }
@@ -71,8 +89,7 @@ public class PopLoad {
     for (Thread thread : threads) {
       thread.join();
     }
-    System.out.println(taken.get() + " " + (System.nanoTime() - began) / 1e9);
-    System.exit(0);
+    return taken.get();
   }
 
   static int once(MQClientAPIImpl calls, String address, String broker, String topic, String group, int atOnce)
