@@ -78,6 +78,9 @@ failover-soak: setup  ## a hundred seeded fail-overs under load, audited (OPTION
 pop-soak: setup  ## pop against its model: 400,000 random steps from seeds of this day (20 minutes)
 	POP_SOAK_SEEDS=100 POP_SOAK_STEPS=2000 POP_SOAK_FIRST_SEED=$$(date +%Y%m%d)00 $(PYTEST) tests/broker/pop/test_pop_model.py -n 2
 
+pop-steps: setup  ## the model's steps over the wire on our broker and on Apache's: what each of them breaks (8 minutes; OPTIONS="--on arrowmq --seeds 10")
+	$(BIN)/python -u tests/interop/pop_steps.py $(OPTIONS)
+
 interop-grpc: setup  ## RocketMQ's own gRPC clients through every kind of proxy, and the conversation with Apache's (10 minutes)
 	ARROWMQ_ALL_PLACES=1 $(PYTEST) -m interop tests/interop -k grpc
 
