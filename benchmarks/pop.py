@@ -63,6 +63,8 @@ class Goal:
         if theirs is None or not ours or not theirs:
             return "—", "", None
         ratio = ours / theirs
+        if not self.times:
+            return f"{ratio:.2f}", "", None
         if self.times > 1:
             return f"{ratio:.2f}", f">= {self.times:g}", ratio >= self.times
         return f"1/{1 / ratio:.1f}", f"<= 1/{1 / self.times:g}", ratio <= self.times
@@ -79,7 +81,9 @@ GOALS = [
     *_pair("raw 32", "pop of 32 and batch ack, raw generator"),
     *_pair("raw 1", "pop of 1 and ack, raw generator"),
     *_pair("java 32", "pop of 32 and batch ack, Java client"),
+    Goal("java 32 client cpu", "of which the client itself used, a message", "µs"),
     *_pair("java 1", "pop of 1 and ack, Java client"),
+    Goal("java 1 client cpu", "of which the client itself used, a message", "µs"),
     Goal("latency p50", f"send to arrival at {RATE:,} msg/s, long polling: p50", "ms", times=1),
     Goal("latency p99", f"send to arrival at {RATE:,} msg/s, long polling: p99", "ms", times=1 / 2),
     *(
@@ -159,7 +163,7 @@ class Load:
         self.say(f"latency: p50 {median / 1e3:.2f} ms, p99 {most / 1e3:.2f} ms, longest {longest / 1e3:.1f} ms")
 
     def java(self, count: int, rounds: int) -> None:
-        """Apache's Java client with direct pop calls by as many threads; the first round of each kind warms it up."""
+        """Apache's Java client with direct pop calls by as many threads; the first rounds warm it up."""
         classpath = java.compiled([HERE / "java" / "PopLoad.java"])
         arguments = [self.system.namesrv, self.system.address, BROKER, TOPIC, GROUP, str(WORKERS)]
         folder = self.system.folder / "java"
@@ -175,14 +179,16 @@ class Load:
                     raise RuntimeError(f"PopLoad ended with {client.wait()}")
                 return [float(word) for word in line.split()]
 
-            for at_once, amount in ((32, count), (1, count // 8)):
-                for number in range(1 + rounds):
+            for at_once, amount, to_warm_up in ((32, count, 2), (1, count // 8, 1)):
+                for number in range(to_warm_up + rounds):
                     self.fill(amount)
-                    if not number:
+                    if number < to_warm_up:
                         round_of(at_once, amount)
                         continue
+                    used_s = cpu_s(client.pid)
                     with self.window(f"java {at_once}") as done:
                         done += round_of(at_once, amount)
+                    self.keep(f"java {at_once} client cpu", (cpu_s(client.pid) - used_s) / done[0] * 1e6)
             client.stdin.close()
 
 

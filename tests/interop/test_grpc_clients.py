@@ -46,6 +46,7 @@ KINDS = {
     "delay": "DELAY",
     "tx": "TRANSACTION",
     "kept": "NORMAL",
+    "flight": "NORMAL",
 }
 
 
@@ -242,3 +243,49 @@ def test_nothing_acknowledged_is_lost_by_a_kill(place: Place) -> None:
     found = played(place, seen)
     lost = {flavour: {*first[flavour], *second[flavour]} - found[flavour] for flavour in grpc5.FLAVOURS}
     assert {flavour: set() for flavour in grpc5.FLAVOURS} == lost
+
+
+def received(hand: Hand, name: str, invisible_ms: int) -> list[dict[str, Any]]:
+    """What came within a few seconds; nothing where the client has not found its way back yet."""
+    try:
+        found: list[dict[str, Any]] = hand.do("receive", name=name, number=1, wait_ms=5000, invisible_ms=invisible_ms)
+    except Refusal:
+        return []
+    return found
+
+
+def test_messages_in_flight_outlive_a_kill(place: Place) -> None:
+    """Received before the kill: what was acknowledged does not come again, and the rest does."""
+    count, invisible_ms = 20, 30_000
+
+    def before(hand: Hand, flavour: str) -> tuple[set[str], set[str]]:
+        topic = f"flight-{flavour}"
+        hand.do("simple", name="f", group=f"g-flight-{flavour}", topic=topic, await_ms=5000)
+        hand.do("send_many", topic=topic, bodies=[str(number) for number in range(count)])
+        found: dict[str, str] = {}
+
+        def has_all() -> bool:
+            found.update((each["body"], each["id"]) for each in received(hand, "f", invisible_ms))
+            return len(found) == count
+
+        block_until(has_all)
+        acknowledged = {body for body in found if int(body) % 2}
+        hand.do("ack", name="f", ids=[found[body] for body in acknowledged])
+        return acknowledged, set(found) - acknowledged
+
+    def after(hand: Hand, flavour: str) -> set[str]:
+        acknowledged, left = first[flavour]
+        found: set[str] = set()
+
+        def has_all() -> bool:
+            found.update(each["body"] for each in received(hand, "f", 60_000))
+            return found >= left or bool(found & acknowledged)
+
+        block_until(has_all, 120)
+        found.update(each["body"] for each in received(hand, "f", 60_000))
+        return found
+
+    first = played(place, before)
+    place.mortal.kill()
+    place.mortal.start()
+    assert {flavour: left for flavour, (_, left) in first.items()} == played(place, after)

@@ -32,6 +32,7 @@ def picture(table: Any, closed: list[Any], opened: Any) -> list[Any]:
             )
             for each in table
         ),
+        [each.key for lane in table.lanes.values() for most in (0, 1, 7, 10_000) for each in lane.oldest(most)],
         {key: (lane.in_flight, len(lane), sorted(lane.moved), lane.is_idle) for key, lane in table.lanes.items()},
         (table.in_flight, table.count, [each.key for each in closed]),
         # Closed ones leave sooner or later

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from heapq import nsmallest
-
 from arrowmq.broker.pop.check_points import CheckPoints
 from arrowmq.broker.pop.order import OrderTable
 from arrowmq.broker.pop.retry_topics import normal_topic
@@ -29,7 +27,7 @@ def in_flight_of(table: CheckPoints, order: OrderTable, group: str, topics: set[
                 pop_time=each.pop_time,
                 visible_at=each.revive_time,
             )
-            for each in nsmallest(MOST_SHOWN, lane, key=lambda each: each.pop_time)
+            for each in lane.oldest(MOST_SHOWN)
         ]
     for (topic, owner), queues in order.table.items():
         if owner != group or topic not in topics:

@@ -10,7 +10,7 @@ from collections import deque
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 cdef extern from *:
     int __builtin_popcountll(unsigned long long bits) noexcept nogil
@@ -116,6 +116,10 @@ cdef class Step:
         return found is None or found.revive_offset != -1 or not found.has_open()
 
 
+def by_age(CheckPoint check_point not None):
+    return check_point.pop_time, check_point.start_offset
+
+
 @cython.no_gc
 cdef class Page:
     def __dealloc__(self):
@@ -158,6 +162,29 @@ cdef class Lane:
 
     def __bool__(self):
         return True
+
+    def oldest(self, Py_ssize_t most):
+        """Those that were popped first, the first one first. Of a million it makes no list."""
+        cdef Page page
+        cdef CheckPoint found
+        cdef int place
+        cdef list oldest = []
+        cdef int64_t latest = INT64_MAX
+        if most <= 0:
+            return oldest
+        for page in self.pages.values():
+            for place in range(PAGE_OFFSETS):
+                found = <CheckPoint>page.places[place] if page.places[place] != NULL else None
+                while found is not None:
+                    if found.pop_time <= latest:
+                        oldest.append(found)
+                        if len(oldest) >= 2 * most:
+                            oldest.sort(key=by_age)
+                            del oldest[most:]
+                            latest = (<CheckPoint>oldest[most - 1]).pop_time
+                    found = found.following
+        oldest.sort(key=by_age)
+        return oldest[:most]
 
     def find(self, start_offset, pop_time):
         if not (-(1 << 62) < start_offset < 1 << 62 and -(1 << 62) < pop_time < 1 << 62):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
 
 MAX_MESSAGES = 127  # that a check point of any broker counts; one of this broker's has 32 at most
 NOT_WRITTEN = -1
@@ -165,6 +166,10 @@ class Lane:
 
     def __bool__(self) -> bool:
         return True
+
+    def oldest(self, most: int) -> list[CheckPoint]:
+        """Those that were popped first, the first one first."""
+        return nsmallest(most, self._check_points.values(), key=lambda each: (each.pop_time, each.start_offset))
 
     def find(self, start_offset: int, pop_time: int) -> CheckPoint | None:
         return self._check_points.get((start_offset, pop_time))
