@@ -37,6 +37,7 @@ def test_the_console_shows_and_repairs_either_cluster(kind: str, tmp_path: Path)
             csrf = http.get("/api/session").json()["csrf"]
             http.headers["X-CSRF-Token"] = csrf
             _look(http, found, listener.client_id)
+            _say_what_is_lacking(http, found, is_ours=kind == "arrowmq")
             _repair(http, found)
             if chromium():
                 _browse(address, found, listener.client_id, kind)
@@ -68,6 +69,16 @@ def _look(http: httpx.Client, found: Furnished, client_id: str) -> None:
     cluster = http.get("/api/cluster").json()["rows"][0]
     assert "controller" in cluster["lacks"]
     assert http.post("/api/doctor").status_code == 200
+
+
+def _say_what_is_lacking(http: httpx.Client, found: Furnished, *, is_ours: bool) -> None:
+    """What an Apache broker does not tell is said, not shown empty."""
+    popping = http.get(f"/api/groups/{found.popping}").json()
+    counts = {row["key"]: row["counts"] for row in http.get("/api/settings?size=1000").json()["rows"]}
+    lack = "Its brokers do not tell what is popped"
+    assert is_ours == (lack not in http.get(f"/groups/{found.popping}").text)
+    assert is_ours == (popping["poppedTotal"] is not None)
+    assert is_ours == ("now" == counts["autoCreateTopicEnable"])
 
 
 def _repair(http: httpx.Client, found: Furnished) -> None:
