@@ -81,14 +81,20 @@ def test_many_open_pages_cost_little_and_the_first_opens_at_once(tmp_path: Path)
         asyncio.run(enlarge(namesrv))
         idle = share_of(broker_pid, lambda: time.sleep(WATCHED_S / 2))
         with console_process(namesrv, tmp_path / "cost") as (address, console_pid):
+            before_s = cpu_s(broker_pid) + cpu_s(console_pid)
             first_ms = _timed(address + "/topics")
+            computed_ms = (cpu_s(broker_pid) + cpu_s(console_pid) - before_s) * 1000
             again_ms = max(min(_timed(address + path) for _ in range(3)) for path in ("/topics", "/groups", "/"))
             assert 50 == httpx.get(address + "/topics").text.count('<th scope="row">')
             watched = share_of(broker_pid, lambda: asyncio.run(watch(address)))
             memory = resident_mib(console_pid)
     report(
         {
-            "first page": (f"{first_ms:.0f} ms (then at most {again_ms:.0f} ms)", "under 300 ms", first_ms < 300),
+            "first page": (
+                f"{first_ms:.0f} ms, {computed_ms:.0f} ms of it computing (then at most {again_ms:.0f} ms)",
+                "under 300 ms",
+                first_ms < 300,
+            ),
             "memory of the console": (f"{memory:.0f} MiB", "under 80 MiB", memory < 80),
             f"what {PAGES_OPEN} open pages add to the broker": (
                 f"{watched - idle:.2%} of a core ({watched:.2%}, idle {idle:.2%})",

@@ -278,3 +278,20 @@ async def test_every_change_is_in_the_audit_log_without_secrets_and_bodies(visit
     text = console.audit.path.read_text()
     assert "the secret text" not in text
     assert 3 == len(text.splitlines())
+
+
+async def test_an_id_that_names_another_host_makes_the_console_connect_to_nobody(visitor: Visitor) -> None:
+    """A broker's id carries an address: it may be anybody's, also one behind the console's own wall."""
+    called = asyncio.Event()
+    server = await asyncio.start_server(lambda reader, writer: (called.set(), writer.close()), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    forged = f"7F000001{port:08X}0000000000000000"
+    impossible = "C00002024D46F771E6E456AD518F0001"  # its port would be over two milliards
+    for msg_id in (forged, impossible):
+        for path in (f"/api/messages/{msg_id}", f"/api/messages/{msg_id}/life"):
+            assert 404 == (await visitor.http.get(path)).status_code
+        await visitor.change("POST", f"/api/transactions/{msg_id}/check", status=404)
+        await visitor.change("POST", f"/api/messages/{msg_id}/resend", {}, status=404)
+        await visitor.change("POST", f"/api/messages/{msg_id}/consume", {"group": "g"}, status=404)
+    assert not called.is_set()
+    server.close()

@@ -156,7 +156,7 @@ async def _gather(call: Call) -> _Gathered:
             lacks = "metrics"
             continue
         for topic, each in metrics.timing_count.items():
-            if each.count > 0:
+            if each.count > 0 and not names.is_system_topic(topic):
                 topics[topic] = topics.get(topic, 0) + each.count
                 waiting += each.count
     return _Gathered(
@@ -228,6 +228,8 @@ async def _timers(call: Call, broker: str, address: str) -> list[ScheduledRow]:
                 if mark:
                     recalled.add(mark.rpartition("+")[2])
                     continue
+                if names.is_system_topic(message.properties.get(prop.REAL_TOPIC, "")):
+                    continue  # of the brokers' own: Apache's keep what is popped here, and nobody may recall that
                 due = _number(message.properties.get(prop.TIMER_OUT_MS))
                 if due > now_ms - 5_000 and message.queue_offset < end:
                     rows[message.msg_id] = _row(message, broker, due, None)

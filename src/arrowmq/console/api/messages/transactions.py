@@ -18,6 +18,7 @@ from arrowmq.inspect.texts import body_text
 from arrowmq.wire import properties as prop
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.errors import WireError
+from arrowmq.wire.ids import parse_offset_message_id
 from arrowmq.wire.message_queue import MessageQueue
 
 TRANSACTION_GROUP = f"{names.SYSTEM_GROUP_PREFIX}TRANS"
@@ -154,11 +155,12 @@ class CheckQuery(Query, kw_only=True):
 async def check_again(call: Call, query: CheckQuery) -> Done:
     """Let the broker ask the producer group about a half message that it had given up; by the broker's id of it."""
     admin = await call.admin()
-    message = await admin.message_by_offset_id(query.id)
-    snapshot = await call.console.gatherer.fresh()
-    address = host_text(message.record.store_host)
-    if address not in snapshot.masters.values():
+    place = parse_offset_message_id(query.id)
+    address = host_text((place.ip, place.port))
+    # Anybody can write an id: before a connection is made, the address in it must be one of ours.
+    if address not in (await call.console.gatherer.fresh()).masters.values():
         raise not_found(f"{address} is no master of this cluster")
+    message = await admin.message_by_offset_id(query.id)
     await admin.call(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields(msgId=query.id, topic=message.record.topic))
     call.console.cache.forget()
     return Done(done="the producer group will be asked again")
