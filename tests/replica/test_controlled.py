@@ -338,8 +338,11 @@ async def test_a_planned_switch_fails_no_send(tmp_path: Path) -> None:
         assert trio.log(1) == trio.log(2) == trio.log(3)
 
 
-async def test_sends_to_a_new_master_wait_until_a_slave_has_joined_its_set(tmp_path: Path) -> None:
+async def test_sends_to_a_new_master_wait_until_a_slave_has_joined_its_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It begins with a set of one, and minInSyncReplicas=2 would refuse what comes before its slaves."""
+    monkeypatch.setattr("arrowmq.replica.controlled.replication.GATHER_S", 30)
     async with Trio(tmp_path, {"minInSyncReplicas": "2"}) as trio:
         await trio.start_all()
         await send(trio, "before")
@@ -358,6 +361,27 @@ async def test_sends_to_a_new_master_wait_until_a_slave_has_joined_its_set(tmp_p
         assert ResponseCode.SUCCESS == answer.code, answer.remark
         assert len(trio.decided.sync_state_set) > 1
         await has_all(trio, "before", "while it is alone")
+
+
+async def test_only_so_much_waits_for_a_new_master_and_the_rest_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrowmq.replica.controlled.forwarding.MOST_WAITING_BYTES", 10)
+    monkeypatch.setattr("arrowmq.replica.controlled.replication.GATHER_S", 30)
+    async with Trio(tmp_path, {"minInSyncReplicas": "2"}) as trio:
+        await trio.start_all()
+        await send(trio, "before")
+        may_join = asyncio.Event()
+        for number in (1, 3):
+            hold_back(replication_of(trio.nodes[number]), may_join)
+        await switch(trio, 2)
+        master = replication_of(trio.nodes[2])
+        await until(lambda: master.broker.role.is_master)
+        first = asyncio.ensure_future(send_to(master.broker, "as much as may wait"))
+        await until(lambda: master.forwarding.waiting == 1)
+        assert "in-sync replicas not enough" == (await send_to(master.broker, "more")).remark
+        may_join.set()
+        assert ResponseCode.SUCCESS == (await first).code
 
 
 async def test_a_new_master_to_which_nobody_comes_refuses_what_waited(tmp_path: Path) -> None:

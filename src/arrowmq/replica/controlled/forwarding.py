@@ -37,6 +37,7 @@ MARK = "forwarded by a slave"  # as remark of the request: its fields may be sig
 PATIENCE_S = 2.5  # a little less than clients have
 RETRY_S = 0.02
 MOST_WAITING = 20_000
+MOST_WAITING_BYTES = 64 << 20
 
 
 class Forwarding:
@@ -44,6 +45,7 @@ class Forwarding:
         self._broker = broker
         self._is_holding = False
         self._held: list[Call] = []
+        self._held_bytes = 0
         self._end_of_hold: Timer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.forwarded = 0
@@ -59,8 +61,9 @@ class Forwarding:
         return role.is_slave and bool(role.master.address)
 
     def _hook(self, call: Call) -> None:
-        if self._is_holding and len(self._held) < MOST_WAITING:
+        if self._is_holding and len(self._held) < MOST_WAITING and self._held_bytes < MOST_WAITING_BYTES:
             self._held.append(call)
+            self._held_bytes += len(call.body)
             raise TakenOver
         if self._forwards and call.command.remark != MARK and len(self._tasks) < MOST_WAITING:
             self._forward_soon(call)
@@ -87,7 +90,7 @@ class Forwarding:
         if self._end_of_hold is not None:
             self._end_of_hold.cancel()
             self._end_of_hold = None
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         for call in held:
             self._broker.handlers.serve(call)
         self._broker.permit.changed()
