@@ -31,6 +31,7 @@ from simulated_trios import change_masters  # noqa: E402
 from simulation import Simulation  # noqa: E402
 
 ASYNC, SYNC = {"flushDiskType": "ASYNC_FLUSH"}, {"flushDiskType": "SYNC_FLUSH"}
+TWO = {"minInSyncReplicas": "2"}
 KILLS, CUTS = ("kill", "stop", "part"), ("kill", "power", "stop", "part")
 
 
@@ -44,8 +45,8 @@ PLAYS: dict[str, Callable[[Simulation], Coroutine[Any, Any, Any]]] = {
     "pair-killed": lambda simulation: lose_the_master(simulation, ASYNC, (*KILLS, "twice", "alone")),
     "pair-cut": lambda simulation: lose_the_master(simulation, SYNC, (*CUTS, "twice", "alone", "blackout")),
     "pair-together": lambda simulation: come_together_again(simulation, SYNC, CUTS),
-    "trio-killed": lambda simulation: change_masters(simulation, ASYNC, (*KILLS, "alone")),
-    "trio-cut": lambda simulation: change_masters(simulation, SYNC, (*CUTS, "alone")),
+    "trio-killed": lambda simulation: change_masters(simulation, ASYNC, (*KILLS, "alone", "clock")),
+    "trio-cut": lambda simulation: change_masters(simulation, {**SYNC, **TWO}, (*CUTS, "alone", "clock")),
     "kinds-killed": lambda simulation: kinds_in_trouble(simulation, ASYNC, KILLS),
     "kinds-cut": lambda simulation: kinds_in_trouble(simulation, SYNC, CUTS),
 }

@@ -1,4 +1,6 @@
-"""Goal: masters change by elections, and what any of them acknowledged stays, over kills, power cuts and partitions."""
+"""Goal: masters change by elections, and what any of them acknowledged stays, over kills, power cuts, partitions and
+leaps of clocks.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,15 @@ ASYNC_FLUSH, SYNC_FLUSH = {"flushDiskType": "ASYNC_FLUSH"}, {"flushDiskType": "S
 @pytest.mark.parametrize("seed", SEEDS)
 def test_elected_masters_have_what_killed_ones_acknowledged(seed: int, tmp_path: Path) -> None:
     with Simulation(seed, tmp_path) as simulation:
-        auditor = simulation.run(change_masters(simulation, ASYNC_FLUSH, ("kill", "alone", "stop", "part")))
+        auditor = simulation.run(change_masters(simulation, ASYNC_FLUSH, ("kill", "alone", "stop", "part", "clock")))
     assert auditor.acknowledged
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_elected_masters_have_it_over_power_cuts_with_sync_flush(seed: int, tmp_path: Path) -> None:
     with Simulation(seed, tmp_path) as simulation:
-        auditor = simulation.run(change_masters(simulation, SYNC_FLUSH, ("kill", "alone", "power", "stop", "part")))
+        faults = ("kill", "alone", "power", "stop", "part", "clock")
+        auditor = simulation.run(change_masters(simulation, {**SYNC_FLUSH, "minInSyncReplicas": "2"}, faults))
     assert auditor.acknowledged
 
 
