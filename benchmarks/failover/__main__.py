@@ -63,7 +63,7 @@ def measure(rounds: dict[str, int], kind: str) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*HARMS, []], default=list(DEFAULT_PARTS))
+    parser.add_argument("parts", nargs="*", choices=[*HARMS, []], default=[], metavar="PART")
     parser.add_argument("--systems", nargs="+", choices=[ARROW, JAVA], default=[ARROW, JAVA])
     parser.add_argument("--rounds", type=int, help="of each part, instead of 20 (killed), 10 (switched), 6, 6 and 4")
     options = parser.parse_args()
