@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,11 @@ from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import Call, TakenOver
 from arrowmq.replica.controlled import truncation
 from arrowmq.replica.controlled.controllers import Decided
-from arrowmq.replica.controlled.epochs import EpochFileDamaged
+from arrowmq.replica.controlled.epochs import Epoch, EpochFile, EpochFileDamaged
 from arrowmq.replica.controlled.replication import ControlledReplication
 from arrowmq.replica.follower import COPYING
 from arrowmq.store import MessageStore, PutStatus
+from arrowmq.store.disk import Disk
 from arrowmq.touches import Touches
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command
@@ -261,6 +263,28 @@ async def test_a_damaged_epoch_file_is_refused_unless_its_backup_is_sound(damage
         path.with_name("epochFileCheckpoint.bak").write_bytes(sound)
         await trio.start(2)
         await trio.in_sync(1, 2)
+
+
+def test_an_epoch_that_could_not_be_written_has_not_begun(tmp_path: Path) -> None:
+    """The second try found it in memory and wrote nothing: messages went under an epoch that the file did not know."""
+
+    class FullForOnce(Disk):
+        is_full = True
+
+        def write(self, path: Path, data: bytes) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().write(path, data)
+
+    disk = FullForOnce()
+    epochs = EpochFile(tmp_path / "epochFileCheckpoint", disk)
+    with pytest.raises(OSError, match="No space"):
+        epochs.append(3, 100)
+    disk.is_full = False
+    epochs.append(3, 100)
+    found = EpochFile(tmp_path / "epochFileCheckpoint", Disk())
+    found.load()
+    assert [Epoch(3, 100)] == found.epochs == epochs.epochs
 
 
 async def test_the_identity_of_another_broker_is_refused(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class EpochFile:
             if problem is not None:
                 # The backup lacks the latest epoch; whether a part of the log belongs to it is then found by comparing
                 # with the master, which cuts too much rather than too little.
-                self._write()
+                self._write(self._epochs)
             return
         if problem is not None:
             raise EpochFileDamaged(
@@ -120,16 +120,18 @@ class EpochFile:
         self._replace(kept)
 
     def _replace(self, epochs: list[Epoch]) -> None:
+        """On disk first: with a write that failed, a second try must not find it done."""
         if epochs != self._epochs:
-            self._epochs = epochs[-MAX_ENTRIES:]
-            self._write()
+            kept = epochs[-MAX_ENTRIES:]
+            self._write(kept)
+            self._epochs = kept
 
-    def _write(self) -> None:
+    def _write(self, epochs: list[Epoch]) -> None:
         """On disk before anything is written under the new epoch."""
         backup = self.path.with_name(self.path.name + BACKUP)
         if self.path.exists():
             self._disk.write_atomically(backup, self.path.read_bytes())
-        self._disk.write_atomically(self.path, format_epochs(self._epochs))
+        self._disk.write_atomically(self.path, format_epochs(epochs))
 
 
 def format_epochs(epochs: Iterable[Epoch]) -> bytes:
