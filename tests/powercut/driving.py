@@ -1,23 +1,34 @@
-"""A store under a seeded driver, and the auditor who holds every acknowledgement against what a power cut left."""
+"""A store under a seeded driver, and the auditor who holds every acknowledgement against what a power cut left.
+
+The driver appends, flushes, rolls, dispatches, deletes what has expired, writes config and epoch files. A troubled disk
+also refuses operations for a while: it is full, has errors, or writes a part of what it should (`Trouble`).
+"""
 
 from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from simulated_disk import PowerCutDisk, UnforcedDisk
+from simulated_disk import IO_ERROR, NO_SPACE, PowerCutDisk, UnforcedDisk
 from writing import SMALL, abandon, message
 
 from arrowmq.clock import VirtualClock
-from arrowmq.store import MessageStore, StoreConfig
+from arrowmq.replica.controlled.epochs import Epoch, EpochFile
+from arrowmq.store import MessageStore, Put, StoreConfig
 from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.errors import StoreError
 from arrowmq.wire.records import Record, decode_records
 
 TOPICS = {"orders": 2, "bills": 1}
-TINY = replace(SMALL, mapped_file_size_commit_log=8192)
+TINY = replace(SMALL, mapped_file_size_commit_log=8192, delete_when="99")
 FOREVER = 1 << 62
+KEPT_FILES = 3  # that retention leaves
+NEEDS_SPACE = ("create", "allocate", "fill", "write", "overwrite", "make_folder")
+CAN_FAIL = (*NEEDS_SPACE, "force", "force_folder", "replace", "remove", "map")
 
 
 @dataclass
@@ -29,6 +40,10 @@ class Written:
     keys: list[tuple[str, str]] = field(default_factory=list)  # topic and key of acknowledged messages
     unacknowledged_keys: list[tuple[str, str]] = field(default_factory=list)
     settings: int = 0  # the version of a config file that was written last, and whose write has returned
+    tried_settings: int = 0  # the highest that a write was begun with
+    expired: dict[tuple[str, int], int] = field(default_factory=dict)  # retention may have taken what is before this
+    epochs: list[Epoch] = field(default_factory=list)  # whose write has returned
+    tried_epochs: list[list[Epoch]] = field(default_factory=list)  # whose writes failed since, or are under way
 
     def put(self, record: Record, key: str) -> None:
         self.bodies.setdefault((record.topic, record.queue_id), []).append(record.body)
@@ -43,7 +58,12 @@ class Written:
 class Driver:
     """One store on a disk that can lose power, driven step by step by chance. `cuts` counts the audits."""
 
-    def __init__(self, folder: Path, seed: int, config: StoreConfig = TINY, *, cut_share: float = 0.04) -> None:
+    def __init__(
+        self, folder: Path, seed: int, config: StoreConfig = TINY, *, cut_share: float = 0.04, troubled: bool = False
+    ) -> None:
+        self.troubled = troubled
+        self.trouble_left = 0  # steps until the disk is well again
+        self.refused = 0  # puts, flushes and writes
         self.chance = random.Random(seed)
         self.folder = folder
         self.config = config
@@ -64,6 +84,8 @@ class Driver:
         self.store = MessageStore(root, self.config, self.clock, self.disk)
         self.store.open()
         self.settings = JsonConfigFile(root / "config" / "topics.json", self.disk)
+        self.epochs = EpochFile(root / "epochFileCheckpoint", self.disk)
+        self.epochs.load()
         self.disk.before_operation = self._perhaps_cut
 
     def _perhaps_cut(self, operation: str) -> None:
@@ -81,22 +103,57 @@ class Driver:
     def _step(self) -> None:
         kind = self.chance.random()
         self.clock.skip(self.chance.randint(0, 40) / 1000)
-        if kind < 0.62:
+        if self.troubled:
+            self._change_health()
+        if kind < 0.58:
             self._put()
-        elif kind < 0.72:
+        elif kind < 0.68:
             self._put_batch()
-        elif kind < 0.88:
-            self.store.flush()
-            self.written.acknowledge()
-        elif kind < 0.93:
-            self.store._flusher.force_queues()
-            self.store.checkpoint.save()
-        elif kind < 0.96:
+        elif kind < 0.84:
+            self._flush()
+        elif kind < 0.89:
+            with self._may_fail():
+                self.store._flusher.force_queues()
+                self.store.checkpoint.save()
+        elif kind < 0.92:
             self._save_settings()
+        elif kind < 0.94:
+            self._begin_epoch()
+        elif kind < 0.96:
+            self._expire()
         elif kind < 0.99:
             self._power_loss()
         else:
             self._restart()
+
+    def _change_health(self) -> None:
+        """Now and then the disk is full, or fails at one thing, for some steps."""
+        self.trouble_left -= 1
+        if self.trouble_left == 0:
+            self._heal()
+        elif self.trouble_left < 0 and self.chance.random() < 0.05:
+            self.trouble_left = self.chance.randint(1, 8)
+            if self.chance.random() < 0.5:
+                self.disk.failing = dict.fromkeys(NEEDS_SPACE, NO_SPACE)
+            else:
+                self.disk.failing = {self.chance.choice(CAN_FAIL): IO_ERROR}
+            self.disk.short_writes = self.chance.random() < 0.5
+
+    def _heal(self) -> None:
+        self.trouble_left = 0
+        self.disk.failing, self.disk.short_writes = {}, False
+
+    def _may_fail(self) -> AbstractContextManager[None]:
+        """A troubled disk may say no; a sound one must not."""
+        if not self.disk.failing:
+            return nullcontext()
+        self.refused += 1
+        return suppress(StoreError, OSError)
+
+    def _flush(self) -> None:
+        with self._may_fail():
+            self.store.flush()
+            self.written.acknowledge()
 
     def _record(self) -> tuple[Record, str]:
         self.number += 1
@@ -109,9 +166,7 @@ class Driver:
     def _put(self) -> None:
         record, key = self._record()
         self._begun = [record]
-        put = self.store.put(record)
-        assert put.is_ok, put
-        self._note([(record, key)])
+        self._note([(record, key)] if self._is_put(lambda: self.store.put(record)) else [])
 
     def _note(self, batch: list[tuple[Record, str]]) -> None:
         self._begun = []
@@ -126,16 +181,54 @@ class Driver:
             record.topic, record.queue_id = first.topic, first.queue_id
             batch.append((record, key))
         self._begun = [record for record, _ in batch]
-        put = self.store.put_batch(self._begun)
-        assert put.is_ok, put
-        self._note(batch)
+        self._note(batch if self._is_put(lambda: self.store.put_batch(self._begun)) else [])
+
+    def _is_put(self, put: Callable[[], Put]) -> bool:
+        """Whether the store took it; one that did not has changed nothing."""
+        with self._may_fail():
+            outcome = put()
+            assert outcome.is_ok or self.disk.failing, outcome
+            return outcome.is_ok
+        return False
 
     def _save_settings(self) -> None:
-        self.settings.persist({"version": self.written.settings + 1})
-        self.written.settings += 1
+        self.written.tried_settings += 1
+        with self._may_fail():
+            self.settings.persist({"version": self.written.tried_settings})
+            self.written.settings = self.written.tried_settings
+
+    def _begin_epoch(self) -> None:
+        """As an elected master does: the epoch file first, then messages of that epoch."""
+        number, start = self.epochs.last_number + 1, int(self.store.appended)
+        kept = [epoch for epoch in self.written.epochs if epoch.start < start]
+        wanted = [*kept, Epoch(number, start)]
+        self.written.tried_epochs.append(wanted)
+        with self._may_fail():
+            self.epochs.append(number, start)
+            self.written.epochs, self.written.tried_epochs = wanted, []
+
+    def _expire(self) -> None:
+        """Retention takes the oldest files; what they held need not be found any more."""
+        segments = self.store.commit_log.segments
+        if len(segments) <= KEPT_FILES or self.disk.failing:
+            return
+        first_kept = segments[-KEPT_FILES].start
+        for queue in self.written.bodies:
+            found = self.store.consume_queues.get(*queue).first_offset_from(first_kept)
+            self.written.expired[queue] = max(self.written.expired.get(queue, 0), found)
+        self.store.config = replace(
+            self.config, commit_log_max_bytes=KEPT_FILES * self.config.mapped_file_size_commit_log
+        )
+        try:
+            self.store.retention.run_once()
+        finally:
+            self.store.config = self.config
+        self.written.keys.clear()  # whose messages may be gone, and the index files with them
 
     def _restart(self) -> None:
         """A clean stop and start: everything is on disk."""
+        self._heal()
+        self.store.flush()
         self.store.close()
         self.written.acknowledge()
         self._start(self.root)
@@ -143,6 +236,7 @@ class Driver:
     def _power_loss(self) -> None:
         """The machine goes down, and the broker goes on with what is found afterwards."""
         self.losses += 1
+        self._heal()
         left = self.folder / f"after-{self.losses}"
         self.disk.before_operation = None
         self.disk.cut(left, self.chance)
@@ -179,17 +273,24 @@ class Driver:
         for queue in dict.fromkeys(queues):
             bodies = self.written.bodies.get(queue, [])
             bodies = bodies + [record.body for record in self._begun if queue == (record.topic, record.queue_id)]
-            read = read_queue(store, *queue)
+            first, read = store.min_offset(*queue), read_queue(store, *queue)
             kept = self.written.acknowledged.get(queue, 0)
-            assert kept <= len(read), f"{queue}: {kept} messages were acknowledged, {len(read)} are there"
-            assert bodies[: len(read)] == read, f"{queue}: not what was written"
-            found.bodies[queue] = read
+            assert first <= self.written.expired.get(queue, 0), f"{queue} begins at {first}: retention took too much"
+            end = first + len(read)
+            assert kept <= end, f"{queue}: {kept} messages were acknowledged, the queue ends at {end}"
+            assert bodies[first:end] == read, f"{queue}: not what was written"
+            found.bodies[queue] = bodies[:first] + read
+            found.expired[queue] = self.written.expired.get(queue, 0)
         for topic, key in self.written.keys[-20:]:
             assert store.query(topic, key, 4, 0, FOREVER), f"the index does not know {key}"
         content = JsonConfigFile(root / "config" / "topics.json").load()
         version = 0 if content is None else content["version"]
-        assert self.written.settings <= version <= self.written.settings + 1
-        found.settings = version
+        assert self.written.settings <= version <= self.written.tried_settings
+        found.settings = found.tried_settings = version
+        epochs = EpochFile(root / "epochFileCheckpoint", UnforcedDisk())
+        epochs.load()
+        assert epochs.epochs in (self.written.epochs, *self.written.tried_epochs), "epochs are not those that were kept"
+        found.epochs = epochs.epochs
         found.keys = list(self.written.keys)
         return found
 

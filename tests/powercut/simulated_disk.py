@@ -80,6 +80,7 @@ class PowerCutDisk(Disk):
         self.operations = 0
         self.before_operation: Callable[[str], None] | None = None
         self.failing: dict[str, int] = {}  # operation → errno
+        self.short_writes = False  # a write that fails has written a part of its bytes
         self._inodes: dict[Path, Inode] = {}
         self._folders: dict[Path, Folder] = {}
         for folder, folders, files in os.walk(root):
@@ -137,7 +138,17 @@ class PowerCutDisk(Disk):
         self._begin("write_into", path)
         super().write_into(path, offset, data)
 
+    def _write_a_part(self, path: Path, data: bytes, offset: int = 0) -> None:
+        """A write that fails on the way: the file has some of the bytes, and none of them is forced."""
+        if self.short_writes and path.parent.exists():
+            self._inodes.get(path) or self._add(path)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            os.pwrite(handle, data[: len(data) // 2], offset)
+            os.close(handle)
+
     def write(self, path: Path, data: bytes) -> None:
+        if "write" in self.failing:
+            self._write_a_part(path, data)
         self._begin("write", path)
         inode = self._inodes.get(path) or self._add(path)
         super().write(path, data)
@@ -145,6 +156,8 @@ class PowerCutDisk(Disk):
         inode.forced = data
 
     def overwrite(self, path: Path, data: bytes) -> None:
+        if "overwrite" in self.failing:
+            self._write_a_part(path, data)
         self._begin("overwrite", path)
         inode = self._inodes.get(path) or self._add(path)
         super().overwrite(path, data)

@@ -21,19 +21,22 @@ CUTS = int(os.environ.get("ARROWMQ_CUTS", "300"))
 STEPS = 120
 
 
-def test_no_acknowledged_message_is_lost_by_a_power_cut(tmp_path: Path) -> None:
-    taken = 0
+@pytest.mark.parametrize("troubled", [False, True], ids=["a sound disk", "a disk that fails"])
+def test_no_acknowledged_message_is_lost_by_a_power_cut(tmp_path: Path, troubled: bool) -> None:
+    taken = refused = 0
     for seed in count():
-        driver = Driver(tmp_path / str(seed), seed)
+        driver = Driver(tmp_path / str(seed), seed, troubled=troubled)
         try:
             driver.run(STEPS)
         except BaseException as failure:
             failure.add_note(f"seed {seed}")
             raise
         taken += driver.cuts
+        refused += driver.refused
         if taken >= CUTS:
             break
     assert taken >= CUTS
+    assert troubled == (refused > 0)
 
 
 def test_all_keys_are_found_if_power_is_lost_after_a_clean_stop(tmp_path: Path) -> None:
@@ -82,4 +85,4 @@ def test_a_broken_build_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert callable(broken)
     broken(monkeypatch)
     with pytest.raises((AssertionError, RecordError)):
-        test_no_acknowledged_message_is_lost_by_a_power_cut(tmp_path)
+        test_no_acknowledged_message_is_lost_by_a_power_cut(tmp_path, False)
