@@ -49,6 +49,7 @@ PLAYS: dict[str, Callable[[Simulation], Coroutine[Any, Any, Any]]] = {
     "trio-cut": lambda simulation: change_masters(simulation, {**SYNC, **TWO}, (*CUTS, "alone", "clock")),
     "kinds-killed": lambda simulation: kinds_in_trouble(simulation, ASYNC, KILLS),
     "kinds-cut": lambda simulation: kinds_in_trouble(simulation, SYNC, CUTS),
+    "pair-kinds": lambda simulation: kinds_in_trouble(simulation, ASYNC, KILLS, has_slave=True),
 }
 
 

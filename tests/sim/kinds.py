@@ -11,6 +11,7 @@ from typing import Any
 
 from auditor import Auditor
 from plays import Client, Cluster, disturb, read_topic, unless_it_fails, until
+from simulated_pairs import Pair
 from simulation import Simulation
 
 import arrowmq
@@ -144,8 +145,13 @@ async def delay(client: Client, cluster: Cluster, audit: Kinds, messages: int) -
             await client.simulation.rest(0.0, 0.5)
 
 
-async def kinds_in_trouble(simulation: Simulation, settings: Mapping[str, str], faults: tuple[str, ...]) -> Kinds:
-    cluster, audit = Cluster(simulation, {BROKER: {**SETTINGS, **settings}}), Kinds()
+async def kinds_in_trouble(
+    simulation: Simulation, settings: Mapping[str, str], faults: tuple[str, ...], *, has_slave: bool = False
+) -> Kinds:
+    """One broker, or a master that waits for its slave; then each of the two has its troubles."""
+    wanted = {**SETTINGS, **settings}
+    cluster = Pair(simulation, wanted) if has_slave else Cluster(simulation, {BROKER: wanted})
+    audit = Kinds()
     await cluster.start()
     clients = [Client(simulation, number + 1) for number in range(3)]
     await clients[0].start(_make_topics(clients[0], cluster))
@@ -167,7 +173,9 @@ async def kinds_in_trouble(simulation: Simulation, settings: Mapping[str, str], 
     over.set()
     await asyncio.gather(dealer, popper)
     audit_kinds(audit, *came)
-    await cluster.brokers[BROKER].stop()
+    for machine in cluster.machines:
+        if machine is not cluster.namesrv:
+            await machine.stop()
     await cluster.namesrv.stop()
     return audit
 
