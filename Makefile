@@ -54,8 +54,8 @@ asan: setup  ## the native modules under AddressSanitizer, built apart from the 
 interop: setup  ## real Java, Go and Node clients and the real Apache broker against ours
 	$(PYTEST) -m interop tests/interop --ignore tests/interop/test_mqadmin.py --ignore tests/interop/test_acting_master.py -n 3 --dist loadfile
 
-chaos: setup  ## a broker killed and stopped under load, audited; its history by Porcupine (OPTIONS="--on apache --flush sync --kills 20")
-	$(BIN)/python -u tests/chaos/crash_machine.py --kills 100 --history build/history.jsonl $(OPTIONS)
+chaos: setup  ## brokers killed, stopped, cut off under load, audited; Porcupine on top (OPTIONS="--cluster trio --on apache --faults 20")
+	$(BIN)/python -u tests/chaos/crash_machine.py --faults 100 --history build/history.jsonl $(OPTIONS)
 	cd tests/chaos/porcupine && go run . ../../../build/history.jsonl
 
 kinds-soak: setup  ## every kind of message at length: many kill points and seeds, 100,000 messages a key, a million delays
