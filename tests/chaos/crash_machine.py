@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import json
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -53,7 +54,10 @@ class CrashMachine:
         self.kinds = [self.orders, *(kind for kind in others if not kinds or type(kind).__name__.lower() in kinds)]
         self.behind = 0  # acknowledged messages that a slave did not have when its master was killed
 
-    async def play(self, faults: int, harms: list[str] | None = None) -> dict[str, Any]:
+    async def play(
+        self, faults: int, harms: list[str] | None = None, longest_s: float = float("inf")
+    ) -> dict[str, Any]:
+        self._last_s = time.monotonic() + longest_s
         await self.line.start()
         client = RemotingClient()
         for topic in (topic for kind in self.kinds for topic in kind.topics):
@@ -99,6 +103,8 @@ class CrashMachine:
     async def _harm(self, faults: int, harms: list[str]) -> None:
         acknowledged = self.orders.audit.acknowledged
         for number in range(faults):
+            if time.monotonic() > self._last_s:
+                break
             enough, harm = len(acknowledged) + self.chance.randrange(20, 400), self.chance.choice(harms)
             pause_s = self.chance.uniform(0.2, 2.0)
             deadline = time.monotonic() + 60
@@ -163,6 +169,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--harms", help="of those that the cluster knows, with commas; default: all")
     parser.add_argument("--kinds", help="orders and these, with commas: readers, delays, deals, timers, pops, …")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no further faults after that")
     parser.add_argument("--history", type=Path)
     parser.add_argument("--results", type=Path, help="add the verdict to this file, as a line of JSON")
     options = parser.parse_args()
@@ -170,13 +177,14 @@ def main() -> int:
     harms = options.harms.split(",") if options.harms else None
     small_disk = options.on == "arrowmq" and options.cluster == "one" and SmallDisk.can_be_made()
     began_s = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this
     with (
         tempfile.TemporaryDirectory(prefix="arrowmq-chaos-") as folder,
         CLUSTERS[options.cluster](options.on, Path(folder), settings, small_disk=small_disk) as cluster,
     ):
         machine = CrashMachine(cluster, options.seed, options.kinds.split(",") if options.kinds else None)
-        verdict = asyncio.run(machine.play(options.faults, harms))
-    told = {name: getattr(options, name) for name in ("on", "cluster", "flush", "seed", "faults")}
+        verdict = asyncio.run(machine.play(options.faults, harms, options.minutes * 60))
+    told = {name: getattr(options, name) for name in ("on", "cluster", "flush", "seed")}
     line = json.dumps({**told, "took s": round(time.monotonic() - began_s), **verdict})
     print(line)
     if options.history:
