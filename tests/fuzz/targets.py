@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import struct
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import access_targets as access
+import proxy_targets as proxy
 from serving import feed
 from writing import SMALL, numbered, opened
 
@@ -25,8 +27,11 @@ from arrowmq.config import parse_properties as parse_settings_file
 from arrowmq.filter import compile as compile_filter
 from arrowmq.filter.errors import FilterError
 from arrowmq.remoting.greeting import may_be_proxy, read_proxy
+from arrowmq.replica.controlled.epochs import Epoch, format_epochs
+from arrowmq.replica.controlled.epochs import parse as parse_epochs
 from arrowmq.replica.protocol import LogBounds, MasterSession, ProtocolError, SlaveSession
 from arrowmq.store import MessageStore, StoreError
+from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.wire import bodies, fastjson, headers
 from arrowmq.wire.batch import decode_batch
 from arrowmq.wire.compression import decompress
@@ -225,6 +230,23 @@ def replication_corpus() -> list[bytes]:
     ]
 
 
+def run_epochs(data: bytes) -> None:
+    try:
+        epochs = parse_epochs(data)
+    except ValueError:
+        return
+    assert parse_epochs(format_epochs(epochs)) == epochs
+
+
+def run_tables(data: bytes) -> None:
+    """A config file of a broker, damaged: it and its backup are read, and what is no table is as good as none."""
+    folder = Path(tempfile.gettempdir()) / f"arrowmq-fuzz-tables-{os.getpid()}"
+    folder.mkdir(exist_ok=True)
+    (folder / "t.json").write_bytes(data)
+    found = JsonConfigFile(folder / "t.json").load()
+    assert found is None or isinstance(found, dict)
+
+
 @cache
 def _store_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="arrowmq-fuzz-"))
@@ -318,6 +340,12 @@ TARGETS: dict[str, Target] = {
     ),
     "plain_acl.yml": Target(access.plain_acl_corpus, access.run_plain_acl),
     "gRPC authorization": Target(access.authorization_corpus, access.run_authorization),
+    "HTTP/2": Target(proxy.http2_corpus, proxy.run_http2),
+    "gRPC messages": Target(proxy.grpc_corpus, proxy.run_grpc),
+    "epoch file": Target(lambda: [format_epochs([Epoch(1, 0), Epoch(2, 4096)]), b"0\n0\n"], run_epochs),
+    "config file": Target(
+        lambda: [b'{"offsetTable":{"1":5,"2":0},"dataVersion":{"counter":1,"timestamp":2}}', b"{}", b"[1"], run_tables
+    ),
     "PEM files": Target(access.pem_corpus, access.run_pem),
     "store": Target(lambda: [bytes(5), b"\x01\x00\x00\x10\xff" * 4, bytes(range(100))], run_store),
 }
