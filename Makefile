@@ -58,6 +58,9 @@ chaos: setup  ## brokers killed, stopped, cut off under load, audited; Porcupine
 	$(BIN)/python -u tests/chaos/crash_machine.py --faults 100 --history build/history.jsonl $(OPTIONS)
 	cd tests/chaos/porcupine && go run . ../../../build/history.jsonl
 
+load: setup  ## every kind of work at once, stalled readers, floods, 1,000 joining members, many queues (OPTIONS="--minutes 120 --queues 100000")
+	$(BIN)/python -u tests/chaos/held_load.py --results bench-results/load.md $(OPTIONS)
+
 kinds-soak: setup  ## every kind of message at length: many kill points and seeds, 100,000 messages a key, a million delays
 	ARROWMQ_SEEDS=20 $(PYTEST) tests/chaos -n 2
 	ARROWMQ_SEEDS=5 ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_differential.py tests/interop/test_crashes.py
