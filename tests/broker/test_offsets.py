@@ -60,6 +60,16 @@ async def test_commits_for_what_does_not_exist_are_refused(node: Any) -> None:
     assert (await commit(node, -3)).code == ResponseCode.INVALID_PARAMETER
 
 
+async def test_the_table_takes_no_offsets_of_queues_that_there_are_not(node: Any) -> None:
+    """One client could make it grow, in memory and on disk, by as many entries as there are numbers."""
+    await node.client.send("orders")
+    await node.client.pull("orders")
+    assert (await commit(node, 1)).code == ResponseCode.SUCCESS
+    for queue_id in range(1000, 1100):
+        assert (await commit(node, 1, queueId=queue_id)).code == ResponseCode.INVALID_PARAMETER
+    assert {0: 1} == node.broker.offsets.commits_of("G", "orders")
+
+
 async def test_a_pending_reset_wins_over_commits_and_is_what_queries_see(node: Any) -> None:
     await node.client.send("orders")
     await node.client.pull("orders")

@@ -67,10 +67,18 @@ class OffsetService:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"Group {group} not exist! A consumer's heartbeat or pull makes it, or an administrator",
             )
-        if self.topics.get(topic) is None:
+        config = self.topics.get(topic)
+        if config is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"Topic {topic} not exist! Nothing of it is here",
+            )
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if queue_id >= queues and not self.store.max_offset(topic, queue_id):
+            # Or who likes could fill the table, and its file, with queues that there are not.
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {topic} has {queues} queues, and there is nothing in a queue {queue_id}",
             )
         if queue_id < 0 or request.commit_offset < 0:
             raise Refused(
