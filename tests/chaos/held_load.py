@@ -29,6 +29,7 @@ from crash_clusters import Cluster  # noqa: E402
 from crash_kinds import Deals, Delays, Kind, Orders, Pops, Readers, Timers, Topics  # noqa: E402
 
 from arrowmq.remoting.client import RemotingClient  # noqa: E402
+from arrowmq.remoting.errors import RemotingError  # noqa: E402
 from arrowmq.wire import fastjson  # noqa: E402
 from arrowmq.wire.codes import RequestCode, ResponseCode  # noqa: E402
 from arrowmq.wire.frames import Command, encode_frame  # noqa: E402
@@ -226,9 +227,14 @@ class HeldLoad:
     async def _patient(
         self, client: RemotingClient, code: int, header: dict[str, Any], body: bytes = b""
     ) -> Command | None:
+        """An answer, if it takes a minute: a busy machine may let a connection wait."""
         texts = {name: str(value) for name, value in header.items()}
-        with suppress(Exception):
-            return await client.invoke(self.cluster.address, Command.request(code, texts, body), 60)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                return await client.invoke(self.cluster.address, Command.request(code, texts, body), 60)
+            except (RemotingError, OSError):
+                await asyncio.sleep(0.2)
         return None
 
     async def deleted_topic(self) -> None:
@@ -273,7 +279,8 @@ class HeldLoad:
         async def fill(client: RemotingClient, mine: list[str]) -> None:
             nonlocal stored
             for topic in mine:
-                await self.calls.make_topic(client, topic, 100)
+                while not await self.calls.make_topic(client, topic, 100):  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
                 answers = await asyncio.gather(
                     *(
                         self._patient(client, RequestCode.SEND_MESSAGE, self._send_header(topic, at), b"x")
