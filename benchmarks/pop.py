@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,10 @@ class Load:
     def __init__(self, system: System, figures: Figures) -> None:
         self.system = system
         self.figures = figures
-        self.asker = system.asker()
+
+    def create_topic(self, topic: str) -> None:
+        with closing(self.system.asker()) as asker:
+            asker.create_topic(topic, QUEUES)
 
     def fill(self, count: int, topic: str = TOPIC, body: int = BODY_BYTES) -> None:
         self.run("fill", body, WORKERS, count, topic)
@@ -194,7 +197,7 @@ class Load:
 
 def measure(system: System, options: argparse.Namespace, figures: Figures) -> None:
     load = Load(system, figures)
-    load.asker.create_topic(TOPIC, QUEUES)
+    load.create_topic(TOPIC)
     load.warm_up(options.messages)
     for _ in range(options.rounds):
         load.drain(options.messages, 32)
@@ -209,7 +212,7 @@ def hold(system: Watched, count: int, figures: Figures) -> None:
     load = Load(system, figures)
     for at_once in (32, 1):
         topic = f"{TOPIC}_hold_{at_once}"
-        load.asker.create_topic(topic, QUEUES)
+        load.create_topic(topic)
         load.run("fill", 1, WORKERS, 1000, topic)
         load.run("hold", at_once, HOLDERS, 1000, topic)
         load.fill(count, topic, 1)

@@ -111,7 +111,8 @@ class Broker:
         self.answer_times = AnswerTimes()
         self.background = Background(clock)
         self.longpoll = LongPoll(clock, self.watch)
-        self._watched: Counter[tuple[str, int]] = Counter()
+        # How many want to be notified of the messages of a queue, by topic and queue
+        self.watchers: Counter[tuple[str, int]] = Counter()
         # Others whose requests wait for messages of a topic: told when they should look again
         self.look_again: list[Callable[[str], None]] = []
         # What other capabilities add to GET_BROKER_RUNTIME_INFO
@@ -175,14 +176,10 @@ class Broker:
     def watch(self, topic: str, queue_id: int, watched: bool) -> None:
         """Has the store notify its listeners of a queue's messages, for as long as anybody wants that."""
         key = (topic, queue_id)
-        self._watched[key] += 1 if watched else -1
-        if not self._watched[key]:
-            del self._watched[key]
-        self.store.queue(topic, queue_id).watched = key in self._watched
-
-    def watchers(self, topic: str, queue_id: int) -> int:
-        """How many want to be notified of a queue's messages."""
-        return self._watched[topic, queue_id]
+        self.watchers[key] += 1 if watched else -1
+        if not self.watchers[key]:
+            del self.watchers[key]
+        self.store.queue(topic, queue_id).watched = key in self.watchers
 
     def properties(self) -> dict[str, str]:
         """Every setting, the store's as well, with the values in force."""

@@ -64,12 +64,14 @@ cdef class ReviveWriter:
     cdef list tails              # of the revive queues
     cdef object find_queue
     cdef object notify
-    cdef object is_heard         # whether anybody but the revive log itself listens to a revive queue
+    cdef object watchers         # how many listen to a queue, by topic and queue; one of them is the revive log itself
+    cdef list keys               # of the revive queues among those
     cdef Out body
     cdef Out properties
     cdef int64_t queue_offset    # of what was written last
 
     cdef QueueTail tail(self, int32_t queue_id)
+    cdef bint is_heard(self, int32_t queue_id) except -1
     # Whether so many messages with so many bytes of names and offsets can be written one behind the other.
     cdef bint has_room(self, int32_t queue_id, int count, int64_t size) except -1
     cdef int write_check_point(

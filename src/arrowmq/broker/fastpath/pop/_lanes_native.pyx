@@ -4,6 +4,8 @@
 `revive_messages.py` says how a check point and an ack are written; differential tests show that the bytes are the same.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from arrowmq.broker.pop.check_points._table_native cimport CheckPoint, Lane
@@ -94,7 +96,7 @@ cdef class Lanes:
 
 cdef class ReviveWriter:
     def __init__(
-        self, log, index, *, bytes topic, bytes store_host, str broker_name, int queues, find_queue, notify, is_heard
+        self, log, index, *, bytes topic, bytes store_host, str broker_name, int queues, find_queue, notify, watchers
     ):
         self.log = log
         self.index = index
@@ -106,7 +108,8 @@ cdef class ReviveWriter:
         self.tails = [None] * queues
         self.find_queue = find_queue
         self.notify = notify
-        self.is_heard = is_heard
+        self.watchers = watchers
+        self.keys = [(topic.decode(), queue_id) for queue_id in range(queues)]
         self.body = Out()
         self.properties = Out()
 
@@ -119,6 +122,11 @@ cdef class ReviveWriter:
         if tail is None:
             tail = self.tails[queue_id] = self.find_queue(self.topic.decode(), queue_id)
         return tail
+
+    cdef bint is_heard(self, int32_t queue_id) except -1:
+        """Whether anybody but the revive log itself listens to a revive queue."""
+        cdef PyObject* found = PyDict_GetItem(self.watchers, self.keys[queue_id])
+        return found != NULL and <object>found > 1
 
     cdef bint has_room(self, int32_t queue_id, int count, int64_t size) except -1:
         cdef QueueTail queue

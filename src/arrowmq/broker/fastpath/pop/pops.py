@@ -63,7 +63,7 @@ def build_pops(broker: Broker) -> list[Entry]:
             queues=len(log.queues),
             find_queue=store.queue,
             notify=store.notify,
-            is_heard=lambda queue_id: broker.watchers(log.topic, queue_id) > 1,
+            watchers=broker.watchers,
         )
 
     def lanes(kind: str) -> Any:
