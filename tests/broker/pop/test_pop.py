@@ -132,6 +132,20 @@ async def test_an_older_receipt_of_a_message_means_the_message(broker: Any) -> N
     assert [] == (await popping.pop()).messages
 
 
+async def test_an_older_receipt_of_a_message_means_the_message_after_a_restart(broker: Any) -> None:
+    """It was taken for one of a check point in the timer, where Apache's broker leaves them, and that alone settled."""
+    await send(broker, b"a")
+    message = (await Popping(broker).pop()).messages[0]
+    old = message.receipt
+    await Popping(broker).change(message, 60_000)
+    await broker.clock.advance(1)
+    await broker.restart()
+    message.receipt = old
+    assert ResponseCode.SUCCESS == (await Popping(broker).ack(message)).code
+    await broker.clock.advance(61)
+    assert [] == (await Popping(broker).pop()).messages
+
+
 async def test_a_stale_receipt_cannot_make_a_message_invisible(broker: Any) -> None:
     await send(broker, b"a", b"b")
     popping = Popping(broker)

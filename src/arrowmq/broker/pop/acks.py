@@ -140,8 +140,12 @@ class AckService:
             wanted = [offset for offset in known if not check_point.acked >> check_point.index_of(offset) & 1]
             put = self._settle(check_point, wanted, is_batch=is_batch)
             offsets = [offset for offset in known if offset not in wanted]
-        elif offsets and self._may_be_in_timer(receipt):
-            return self._ack_by_timer(topic, group, queue_id, receipt, offsets, is_batch=is_batch)
+        elif self._may_be_in_timer(receipt):
+            moved_on = lane.moved if lane is not None else {}
+            elsewhere = [offset for offset in offsets if offset not in moved_on]
+            if elsewhere:
+                put = self._ack_by_timer(topic, group, queue_id, receipt, elsewhere, is_batch=is_batch)
+            offsets = [offset for offset in offsets if offset in moved_on]
         for offset in offsets:
             moved = None if lane is None else lane.moved.get(offset)
             if moved is not None and moved.pop_time > receipt.pop_time:
