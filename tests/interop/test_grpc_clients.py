@@ -46,7 +46,7 @@ KINDS = {
     "delay": "DELAY",
     "tx": "TRANSACTION",
     "kept": "NORMAL",
-    "flight": "NORMAL",
+    "lent": "NORMAL",
 }
 
 
@@ -259,8 +259,8 @@ def test_messages_in_flight_outlive_a_kill(place: Place) -> None:
     count, invisible_ms = 20, 30_000
 
     def before(hand: Hand, flavour: str) -> tuple[set[str], set[str]]:
-        topic = f"flight-{flavour}"
-        hand.do("simple", name="f", group=f"g-flight-{flavour}", topic=topic, await_ms=5000)
+        topic = f"lent-{flavour}"
+        hand.do("simple", name="f", group=f"g-lent-{flavour}", topic=topic, await_ms=5000)
         hand.do("send_many", topic=topic, bodies=[str(number) for number in range(count)])
         found: dict[str, str] = {}
 
