@@ -231,7 +231,7 @@ def catch_up(system: System, gibibytes: float) -> Metrics:
         with closing(Asker(slave.address)) as asker:
             while not seen or seen[-1][1] < total:
                 seen.append((time.monotonic(), end_of(asker)))
-                time.sleep(0.02)
+                time.sleep(0.05)
         cpu = slave.cpu_seconds()
     finally:
         slave.kill()

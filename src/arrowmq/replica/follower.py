@@ -197,6 +197,8 @@ class Copying:
         self._header = bytearray(self._session.header_bytes)
         self._header_filled = 0
         self._left = Packet(0, 0)
+        # Another layer may have read more from the socket than it handed on: there nothing can be said of what is left.
+        self._is_plain = type(connection) is socket.socket
         self._awaited_bytes = 1
         self._unsent = b""
         self._reported = -1
@@ -307,32 +309,39 @@ class Copying:
         """Take what is there, so much at most; whether the master hung up."""
         while budget > 0:
             try:
-                count = self._receive_some()
+                count, is_all = self._receive_some()
             except BlockingIOError:
-                self._await_bytes(min(max(1, self._left.size), MOST_AWAITED_BYTES))
+                self._await_bytes()
                 return False
             if count == 0:
                 return True
+            if is_all:
+                self._await_bytes()
+                return False
             budget -= count
         return False
 
-    def _await_bytes(self, least: int) -> None:
-        """Be woken when so many bytes are there, or the connection ends: a packet comes in many pieces, and none of
-        them is worth a wake-up. Not where another layer reads the socket: it may have taken some of them already."""
-        if least != self._awaited_bytes and type(self._socket) is socket.socket:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
-            self._awaited_bytes = least
+    def _await_bytes(self) -> None:
+        """Be woken when the rest of a packet is there, or much of it, or when the connection ends: it comes in many
+        pieces, and none of them is worth a wake-up."""
+        wanted = min(max(1, self._left.size), MOST_AWAITED_BYTES)
+        if self._is_plain and wanted != self._awaited_bytes:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            self._awaited_bytes = wanted
 
-    def _receive_some(self) -> int:
+    def _receive_some(self) -> tuple[int, bool]:
+        """How many bytes came, and whether that was all there were."""
         if self._left.size == 0:
+            asked = len(self._header) - self._header_filled
             count = self._socket.recv_into(memoryview(self._header)[self._header_filled :])
             self._heard(0)
             self._header_filled += count
         else:
             # The rest of the packet goes where the copy takes it, and the header behind it comes along.
             place = self._copy.place(self._left.offset, self._left.size)
-            is_rest = len(place) == self._left.size
-            count = self._socket.recvmsg_into([place, self._header] if is_rest else [place])[0]
+            places: list[memoryview | bytearray] = [place, self._header] if len(place) == self._left.size else [place]
+            asked = sum(map(len, places))
+            count = self._socket.recvmsg_into(places)[0]
             body = min(count, self._left.size)
             self._copy.received(body)
             self._heard(body)
@@ -341,7 +350,8 @@ class Copying:
         if self._header_filled == len(self._header):
             self._header_filled = 0
             self._take_header()
-        return count
+            return count, False
+        return count, self._is_plain and count < asked
 
     def _heard(self, body: int) -> None:
         self._received_s = self._clock.monotonic()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE_AND_MAGIC = struct.Struct(">II")
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = (1 << 20) + (256 << 10)  # a packet of another ArrowMQ broker, behind the part of a record
 _LARGEST_RECORD_OVERHEAD = 65_536  # how much a record may exceed maxMessageSize by: topic, properties, fields
 
 
