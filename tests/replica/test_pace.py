@@ -16,10 +16,11 @@ from arrowmq.server import Node
 
 
 class PromptSlave:
-    """Acknowledges every packet as soon as it has it."""
+    """Acknowledges every packet as soon as it has it, or the one before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_behind: bool = False) -> None:
         self.packets = 0
+        self._is_behind = is_behind
 
     async def follow(self, master: Node) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", replication_of(master).config.ha_port)
@@ -30,7 +31,7 @@ class PromptSlave:
                 if size:
                     await reader.readexactly(size)
                     self.packets += 1
-                writer.write(REPORT.pack(offset + size))
+                writer.write(REPORT.pack(offset if self._is_behind else offset + size))
         finally:
             writer.close()
 
@@ -54,3 +55,23 @@ async def test_an_acknowledgement_brings_no_packet_of_its_own(role: str, tmp_pat
         assert sent <= looks + 2
     else:
         assert sent >= 400  # one after the other, each of them waited for
+
+
+async def test_a_slave_that_keeps_up_is_not_counted_as_late_because_it_is_never_level(tmp_path: Path) -> None:
+    """Under load there is always something that was written since it was last sent anything. Once its lag in seconds
+    was the time since it was last level, and under a controller that decided whether it stayed in the sync state set."""
+    async with Cluster(tmp_path) as cluster:
+        master = await cluster.master()
+        slave = PromptSlave(is_behind=True)
+        following = asyncio.ensure_future(slave.follow(master))
+        began = time.monotonic()
+        while time.monotonic() < began + 2 or slave.packets < 20:
+            await send(cluster, 50, size=10)
+        (feed,) = replication_of(master).feeds.all
+        behind_s = float(replication_of(master).runtime()["haLagSeconds"])
+        assert feed.lag > 0
+        assert behind_s < 1
+        assert master.broker is not None
+        assert master.broker.clock.monotonic() - feed.caught_up_s < 1
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)

@@ -79,7 +79,11 @@ class Feed:
         self.sent_bytes = 0
         self.rate = Rate()
         self.allowance: int | None = None  # bytes that flow control still lets through in this second; None: any
-        self.caught_up_ms = clock.now_ms()  # when it had everything last
+        # The last moment of which it has everything: under load it is always a little behind, and never level. One
+        # moment at a time is remembered with the end that the log had then, until that is acknowledged.
+        self.caught_up_ms = clock.now_ms()
+        self.caught_up_s = 0.0  # the same of the monotonic clock; 0 before it had anything
+        self._noted_end, self._noted_ms, self._noted_s = int(store.appended), self.caught_up_ms, clock.monotonic()
         self._header = b""
         self._left: Packet | None = None  # of the packet under way
         self._file: tuple[int, int] | None = None  # the start of a segment, and its descriptor
@@ -135,14 +139,21 @@ class Feed:
         self._header += self.session.replies()
         if self.session.is_begun and not was_begun:
             log.info("slave begins peer=%s offset=%d asked=%d", self.peer, self.session.next_offset, self.acknowledged)
-        if self.lag == 0:
-            self.caught_up_ms = self._clock.now_ms()
+        self._note_progress()
         if has_moved or not was_begun:
             self._on_moved(self)
         if self._header or not was_begun:
             # An acknowledgement alone is no reason to send: what nobody waits for gathers until the next look, or each
             # would bring a packet of a few records, and that the next acknowledgement.
             self.pump()
+
+    def _note_progress(self) -> None:
+        if self.acknowledged >= self._noted_end:
+            self.caught_up_ms, self.caught_up_s = self._noted_ms, self._noted_s
+            self._noted_end = int(self._store.appended)
+            self._noted_ms, self._noted_s = self._clock.now_ms(), self.received_s
+            if self.lag == 0:
+                self.caught_up_ms, self.caught_up_s = self._noted_ms, self._noted_s
 
     # What it is sent
 

@@ -122,8 +122,7 @@ class ControlledFeeds(Feeds):
             if other is not feed and _slave_id(other) == slave_id:
                 other.close("it has connected again")
         self._acknowledged[slave_id] = feed.acknowledged
-        if feed.lag == 0:
-            self._caught_up_s[slave_id] = self._clock.monotonic()
+        self._caught_up_s[slave_id] = max(self._caught_up_s.get(slave_id, 0.0), feed.caught_up_s)
         if slave_id in self.sync_state.needed:
             self._count()
         else:
