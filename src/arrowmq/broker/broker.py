@@ -149,6 +149,7 @@ class Broker:
         add_closers(self)
         refuse_on_slaves(self)
         self.ha_report: Callable[[], HARuntimeInfo] = self._without_replicas
+        self.ha_lag_s: Callable[[], float] = lambda: 0.0  # of the slave that is furthest behind
         self.fast_path: Router | None = None
         self.vip_fast_path: Router | None = None
         self.extensions = [make(self) for make in extensions]

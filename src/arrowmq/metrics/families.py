@@ -188,6 +188,7 @@ class BrokerFamilies:
         yield one("arrowmq_ha_slaves_in_sync", "Members that are not too far behind", report.in_sync_slave_nums)
         behind = max((connection.diff for connection in connections), default=0)
         yield one("arrowmq_ha_lag_bytes", "Bytes that the furthest slave is behind", behind)
+        yield one("arrowmq_ha_lag_seconds", "Age of the oldest that the furthest slave lacks", self.broker.ha_lag_s())
         sent = sum(connection.transferred_byte_in_second for connection in connections)
         yield one("arrowmq_ha_sent_bytes_per_second", "Bytes sent to slaves in the last second", sent)
         copies = int(bool(report.ha_client_runtime_info.activated))

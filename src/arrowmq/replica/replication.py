@@ -71,6 +71,7 @@ class Replication:
             self.feeds.promise_replicas()
         broker.on_open.append(self._opened)
         broker.ha_report = self.report
+        broker.ha_lag_s = self.lag_s
         broker.runtime_reports.append(self.runtime)
 
     def encrypt(self, tls: HaTls) -> None:
@@ -184,9 +185,13 @@ class Replication:
             "haSlaves": str(len(feeds)),
             "haSlavesInSync": str(len(self.feeds.in_sync())),
             "haLagBytes": str(max((feed.lag for feed in feeds), default=0)),
-            "haLagSeconds": f"{max((self._behind_s(feed) for feed in feeds), default=0.0):.1f}",
+            "haLagSeconds": f"{self.lag_s():.1f}",
         }
         return table
+
+    def lag_s(self) -> float:
+        """How old the oldest message is that the furthest slave lacks, at most."""
+        return max((self._behind_s(feed) for feed in self.feeds.all), default=0.0)
 
     def _behind_s(self, feed: Feed) -> float:
         return 0.0 if feed.lag == 0 else max(0, self.broker.clock.now_ms() - feed.caught_up_ms) / 1000
