@@ -6,12 +6,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from arrowmq.spark.blocking_link import BUFFER_BYTES, Link, LinkLost
+from arrowmq.spark.blocking_link import BUFFER_BYTES, RUN_WINDOW, Link, LinkLost, LinkTls
+from arrowmq.spark.cluster import Cluster, Connection
+from arrowmq.spark.sink.exchange import Run
+from arrowmq.testing import BrokerThread
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
+from certificates import Authority, key_of
 
 Talk = Callable[[socket.socket, list[Command]], None]
 
@@ -119,3 +124,44 @@ def test_silence_ends_the_wait() -> None:
         with pytest.raises(LinkLost, match=r"did not answer within 0\.05 s"):
             link.call(ask(1)[0])
         done.set()
+
+
+def test_a_run_of_requests_by_tls_is_answered_by_a_broker_that_asks_for_a_certificate(tmp_path: Path) -> None:
+    """More than a window of them, in pieces larger than a record; and who shows none is told why."""
+    authority = Authority(tmp_path / "tls")
+    server, client = authority.make("server"), authority.make("client")
+    settings = {
+        "tls.server.mode": "enforcing",
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": str(authority.trust),
+        "tls.server.certPath": str(server),
+        "tls.server.keyPath": str(key_of(server)),
+        "tls.client.certPath": str(client),
+        "tls.client.keyPath": str(key_of(client)),
+    }
+    header = {
+        "a": "g", "b": "orders", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": "", "j": "0",
+        "k": "false", "m": "false",
+    }  # fmt: skip
+    count = 3 * RUN_WINDOW
+    with BrokerThread(settings=settings) as broker:
+        tls = LinkTls(str(authority.trust), str(client), str(key_of(client)))
+        cluster = Cluster(Connection((broker.namesrv,), tls=tls))
+        assert cluster.brokers()
+        run = Run(count)
+        frames = []
+        for number in range(count):
+            command = Command.request(RequestCode.SEND_MESSAGE_V2, header, b"%d" % number * 300)
+            command.opaque = run.first_opaque + number
+            frames.append(encode_frame(command))
+        pieces = [(b"".join(frames[at : at + 256]), 256) for at in range(0, count, 256)]
+        cluster.link(broker.broker_address).exchange(pieces, run)
+        assert count == run.answered
+        (answer,) = cluster.link(broker.broker_address).call_many(
+            [Command.request(RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"})]
+        )
+        assert str(count) == answer.ext["offset"]
+        cluster.close()
+        for wrong in (None, LinkTls(str(authority.trust)), LinkTls(str(client))):
+            with pytest.raises(LinkLost):
+                Link(broker.broker_address, 5, tls=wrong).call(ask(1)[0])

@@ -14,11 +14,14 @@ import hmac
 import itertools
 import select
 import socket
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from arrowmq.config import ConfigError
+from arrowmq.remoting.tls import client_context
 from arrowmq.spark.sink.exchange import Run
 from arrowmq.wire.frames import MAX_FRAME_BYTES, Command, decode_frame, encode_frame
 
@@ -47,10 +50,29 @@ class Credentials:
         command.ext["Signature"] = base64.b64encode(mac.digest()).decode()
 
 
+@dataclass(frozen=True)
+class LinkTls:
+    """Connections are encrypted; the files are those of the machine that connects. Without `ca` whoever answers is
+    believed."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Raises `ConfigError`."""
+        settings = {"tls.client.certPath": self.certificate, "tls.client.keyPath": self.key}
+        if self.ca:
+            settings |= {"tls.client.authServer": "true", "tls.client.trustCertPath": self.ca}
+        return client_context(settings)
+
+
 class Link:
     """One connection. Not for use by several threads."""
 
-    def __init__(self, address: str, timeout_s: float, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, address: str, timeout_s: float, credentials: Credentials | None = None, tls: LinkTls | None = None
+    ) -> None:
         self.address = address
         self.timeout_s = timeout_s
         self.on_request: Callable[[Command], None] | None = None
@@ -61,8 +83,11 @@ class Link:
         self._early: dict[int, Command] = {}
         host, _, port = address.rpartition(":")
         try:
+            context = None if tls is None else tls.context()
             self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
-        except (OSError, ValueError) as wrong:
+            if context is not None:
+                self._socket = context.wrap_socket(self._socket, server_hostname=host.strip("[]"))
+        except (OSError, ValueError, ConfigError) as wrong:
             raise LinkLost(f"{address} cannot be reached: {wrong}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from arrowmq.spark.blocking_link import Credentials, Link, LinkLost
+from arrowmq.spark.blocking_link import Credentials, Link, LinkLost, LinkTls
 from arrowmq.spark.options import OptionError
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
@@ -56,6 +56,7 @@ class Connection:
     timeout_s: float = 10.0
     patience_s: float = 60.0
     credentials: Credentials | None = None
+    tls: LinkTls | None = None
 
 
 @dataclass
@@ -81,7 +82,8 @@ class Cluster:
     def link(self, address: str) -> Link:
         found = self._links.get(address)
         if found is None:
-            found = self._links[address] = Link(address, self.connection.timeout_s, self.connection.credentials)
+            reach = self.connection
+            found = self._links[address] = Link(address, reach.timeout_s, reach.credentials, reach.tls)
         return found
 
     def drop(self, address: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from arrowmq.filter import SQL92, FilterError, compile
-from arrowmq.spark.blocking_link import Credentials
+from arrowmq.spark.blocking_link import Credentials, LinkTls
 from arrowmq.spark.cluster import Cluster, Connection, Route, name_pattern
 from arrowmq.spark.options import OptionError, Options
 from arrowmq.spark.source.filters import tag_filter
@@ -36,7 +36,16 @@ def connection_of(options: Options) -> Connection:
         timeout_s=(options.number("pullTimeoutMs", 10_000, least=1) or 10_000) / 1000,
         patience_s=patience_ms / 1000,
         credentials=Credentials(access_key, secret_key) if access_key and secret_key else None,
+        tls=_tls_of(options),
     )
+
+
+def _tls_of(options: Options) -> LinkTls | None:
+    """Files are named as they lie on the executors."""
+    ca, certificate, key = (options.text(name) or "" for name in ("tlsCa", "tlsCert", "tlsKey"))
+    if key and not certificate:
+        raise OptionError("tlsCert", "is needed with tlsKey")
+    return LinkTls(ca, certificate, key) if options.truth("tls", default=False) or ca or certificate else None
 
 
 @dataclass(frozen=True)
