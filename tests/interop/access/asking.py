@@ -83,8 +83,9 @@ def _entry(rule: Rule) -> dict[str, Any]:
     return entry
 
 
-async def judge(broker: str, questions: Iterable[Case]) -> dict[Case, str]:
-    """What each case is answered: the remark of a refusal for want of rights, or `let in`."""
+async def judge(broker: str, questions: Iterable[Case], secrets: Iterable[str] = ()) -> dict[Case, str]:
+    """What each case is answered: the remark of a refusal for want of rights, or `let in`. No answer has a secret."""
+    hidden = [secret.encode() for secret in secrets]
     lines: dict[str, Line] = {}
     found: dict[Case, str] = {}
     for case in questions:
@@ -93,6 +94,9 @@ async def judge(broker: str, questions: Iterable[Case]) -> dict[Case, str]:
         is_refused = answer.code == NO_PERMISSION and _is_about_rights(answer.remark or "")
         found[case] = answer.remark or "" if is_refused else "let in"
         assert not is_refused or not answer.body
+        if hidden:
+            told = encode_frame(answer)
+            assert not any(secret in told for secret in hidden), case.name
     for line in lines.values():
         line.close()
     return found
