@@ -99,7 +99,12 @@ def measure(server: Server, address: str, *arguments: str, seconds: float) -> di
 
 
 async def create(namesrv: str) -> None:
+    """Topic and group; Apache's broker may need a while after its start until it is registered."""
     async with Admin(namesrv) as admin:
+        for _ in range(300):
+            if (await admin.cluster_info()).broker_addr_table:
+                break
+            await asyncio.sleep(0.2)
         await admin.create_topic(TOPIC, queues=8, attributes={"message.type": "NORMAL"})
         await admin.create_group(GROUP)
 

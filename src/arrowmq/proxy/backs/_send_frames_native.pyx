@@ -4,55 +4,19 @@
 It knows one kind of message: a single, normal one, to a topic that was shown to it, with nothing in it that would need a
 second look. What it does not know it leaves (None): the general path decodes, checks and refuses. It has no reference of
 its own, therefore; a test shows that both ways store the same record.
-
-#  A field of a message on the wire: key (number << 3 | kind), then by kind
-#   0  a number, seven bits a byte, the lowest first
-#   1  eight bytes     2  length and so many bytes     5  four bytes
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy
 
+from arrowmq.proxy.backs._protobuf cimport Reader, Text, number, text
 from arrowmq.wire._bytes cimport put16, put32
 
 cdef enum:
     ROOM = 24 * 1024                 # of the header and its properties; what is longer is left
     SEND_MESSAGE_V2 = 310
     MAX_PROPERTIES = 64
-
-
-cdef struct Reader:
-    const uint8_t* at
-    const uint8_t* end
-
-
-cdef struct Text:
-    const uint8_t* data
-    Py_ssize_t size
-
-
-cdef inline bint number(Reader* reader, uint64_t* value) noexcept nogil:
-    cdef int shift = 0
-    cdef uint8_t byte
-    value[0] = 0
-    while reader.at < reader.end and shift < 64:
-        byte = reader.at[0]
-        reader.at += 1
-        value[0] |= <uint64_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            return True
-        shift += 7
-    return False
-
-
-cdef inline bint text(Reader* reader, Text* found) noexcept nogil:
-    cdef uint64_t size
-    if not number(reader, &size) or size > <uint64_t>(reader.end - reader.at):
-        return False
-    found.data, found.size = reader.at, <Py_ssize_t>size
-    reader.at += size
-    return True
 
 
 cdef inline bint is_plain(Text found) noexcept nogil:

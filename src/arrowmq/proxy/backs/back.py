@@ -12,6 +12,7 @@ from arrowmq.wire.frames import Command
 from arrowmq.wire.headers.declare import Header, decode_header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.backs.fast_pops import FastPops
     from arrowmq.proxy.backs.fast_sends import FastSends
     from arrowmq.proxy.config import ProxyConfig
     from arrowmq.proxy.grpc.call import Call
@@ -42,6 +43,11 @@ class Reply:
         self.body = body
         self._ext = ext
         self._header = header
+
+    @property
+    def ext(self) -> dict[str, str]:
+        """The fields of its header, where they came as such."""
+        return self._ext or {}
 
     @property
     def is_ok(self) -> bool:
@@ -96,6 +102,9 @@ class Back(Protocol):
 
     def fast_sends(self, config: ProxyConfig) -> FastSends | None:
         """Who serves ordinary sends from their bytes, if anybody can."""
+
+    def fast_pops(self, config: ProxyConfig) -> FastPops | None:
+        """The same for ReceiveMessage and AckMessage."""
 
     async def authenticate(self, caller: Caller) -> object:
         """Who calls, where users are told apart; None where they are not. Raises `Fault`."""

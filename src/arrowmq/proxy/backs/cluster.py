@@ -37,6 +37,7 @@ from arrowmq.wire.headers import GetSubscriptionGroupConfig, GetTopicConfig
 from arrowmq.wire.headers.declare import Header
 
 if TYPE_CHECKING:
+    from arrowmq.proxy.backs.fast_pops import FastPops
     from arrowmq.proxy.backs.fast_sends import FastSends
     from arrowmq.proxy.grpc.call import Call as GrpcCall
     from arrowmq.proxy.service.caller import Caller
@@ -253,6 +254,9 @@ class ClusterBack:
     # --- users -------------------------------------------------------------------------------------------------------
 
     def fast_sends(self, config: ProxyConfig) -> FastSends | None:
+        return None
+
+    def fast_pops(self, config: ProxyConfig) -> FastPops | None:
         return None
 
     async def authenticate(self, caller: Caller) -> object:

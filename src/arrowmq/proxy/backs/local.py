@@ -17,6 +17,7 @@ from arrowmq.auth.users import User, UserType
 from arrowmq.broker import Broker
 from arrowmq.proxy.backs.back import TIMEOUT_S, Reply, TransactionCheck
 from arrowmq.proxy.backs.cluster import ClusterBack
+from arrowmq.proxy.backs.fast_pops import FastPops
 from arrowmq.proxy.backs.fast_sends import FastSends
 from arrowmq.proxy.backs.rights import Known, Rights
 from arrowmq.proxy.faults import Fault
@@ -190,6 +191,11 @@ class LocalBack:
         if find_spec("arrowmq.proxy.backs._send_frames_native") is None or native.WANTS_PURE_PYTHON:
             return None
         return FastSends(self._broker, config)
+
+    def fast_pops(self, config: ProxyConfig) -> FastPops | None:
+        if find_spec("arrowmq.proxy.backs._pop_frames_native") is None or native.WANTS_PURE_PYTHON:
+            return None
+        return FastPops(self._broker, config, self._rights, self._nobody)
 
     async def authenticate(self, caller: Caller) -> object:
         return self._rights.known(caller)

@@ -45,6 +45,7 @@ class Call:
         "is_whole",
         "metadata",
         "method",
+        "raw",
         "reader",
         "request",
         "stream",
@@ -65,6 +66,7 @@ class Call:
         self.metadata = metadata
         self.reader = MessageReader(metadata.get(b"grpc-encoding", b""), max_bytes)
         self.request: Any = None
+        self.raw: bytes | None = None  # the request's bytes, where who was shown them has left it
         self.inbound: Inbound | None = None
         self.has_begun = False  # the headers of the answer are sent
         self.is_ended = False  # and its trailers
@@ -113,6 +115,14 @@ class Call:
             return
         self.is_ended = True
         self.connection.core.respond(self.stream, RESPONSE_HEADERS, framed(message), OK_TRAILERS)
+        self.connection.changed()
+
+    def answer_stream(self, data: bytes) -> None:
+        """All answers of a stream and its end, by whoever has them in bytes with gRPC's prefix before each."""
+        if self.is_ended:
+            return
+        self.is_ended = True
+        self.connection.core.respond(self.stream, RESPONSE_HEADERS, data, OK_TRAILERS)
         self.connection.changed()
 
     def send(self, message: Message) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Unary = Callable[["Call", Any], Message | Awaitable[Message]]
 Streaming = Callable[["Call", Any], Awaitable[None]]
 Duplex = Callable[["Call"], "Inbound"]
+#: Shown the bytes of a single request first: the answer, in bytes or to be waited for; b"" if it answers the call by
+#: itself, now or later; None to leave the request
+Raw = Callable[["Call", bytes], bytes | Awaitable[Message] | None]
 
 
 class Inbound(Protocol):
@@ -40,8 +43,7 @@ class Method:
     unary: Unary | None = None
     streaming: Streaming | None = None
     duplex: Duplex | None = None
-    #: Shown a unary request's bytes first: the answer's bytes, none of them if they come later, or None to leave it
-    raw: Callable[[Call, bytes], bytes | None] | None = None
+    raw: Raw | None = None
 
 
 class MethodTable:

@@ -167,11 +167,15 @@ class GrpcStreams:
         try:
             if method.raw is not None:
                 answer = method.raw(call, call.request)
-                if answer is not None:
+                if isinstance(answer, bytes):
                     self._calls.pop(call.stream, None)
                     if answer:
                         call.answer_bytes(answer)
                     return
+                if answer is not None:
+                    self._spawn(self._unary(call, cast(Coroutine[Any, Any, Message], answer)))
+                    return
+                call.raw = call.request
                 call.request = method.request.FromString(call.request)
             if method.unary is not None:
                 outcome = method.unary(call, call.request)

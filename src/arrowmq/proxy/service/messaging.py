@@ -12,7 +12,7 @@ from arrowmq.proxy.backs.back import Back
 from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import Fault, status_of
 from arrowmq.proxy.grpc.call import Call
-from arrowmq.proxy.grpc.methods import Method, Unary
+from arrowmq.proxy.grpc.methods import Method, Raw, Unary
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service.caller import Caller
@@ -45,6 +45,7 @@ class MessagingService:
         self.receiving = Receiving(config, back, self.routing, self.settling, self.clients, clock)
         self.telemetry = Telemetry(config, back, self.clients, self.settling.renewal, clock)
         self.answered: dict[tuple[str, int], int] = {}
+        self.receiving.on_answered = self._count
 
     async def start(self) -> None:
         await self.back.start(self.transactions.check)
@@ -108,21 +109,30 @@ class MessagingService:
             serve = self._unary(name, handler, answer)
             if name == "AckMessage":
                 serve = self._ack(serve)
-            raw = self._fast_send if name == "SendMessage" and self.sending.fast is not None else None
-            methods.append(Method(f"/{SERVICE}/{name}", request, unary=serve, raw=raw))
-        methods.append(Method(f"/{SERVICE}/ReceiveMessage", calls.ReceiveMessageRequest, streaming=self._receive))
+            methods.append(Method(f"/{SERVICE}/{name}", request, unary=serve, raw=self._raw(name)))
+        path, request = f"/{SERVICE}/ReceiveMessage", calls.ReceiveMessageRequest
+        methods.append(Method(path, request, streaming=self._receive, raw=self._raw("ReceiveMessage")))
         methods.append(Method(f"/{SERVICE}/Telemetry", calls.TelemetryCommand, duplex=self._telemetry))
         return methods
+
+    def _raw(self, name: str) -> Raw | None:
+        """Who is shown such requests in bytes."""
+        if name == "SendMessage" and self.sending.fast is not None:
+            return self._fast_send
+        if self.settling.fast is None:
+            return None
+        return {"AckMessage": self._fast_ack, "ReceiveMessage": self._fast_receive}.get(name)
 
     def _ack(self, general: Unary) -> Unary:
         """Most acknowledgements are answered at once, without a task of their own."""
 
         def serve(call: Call, request: calls.AckMessageRequest) -> Message | Awaitable[Message]:
-            client_id = call.metadata.get(b"x-mq-client-id", b"").strip()
+            client_id = call.metadata.get(b"x-mq-client-id", b"")
             client = self.clients.get(client_id.decode("utf-8", "replace"))
-            answer = self.settling.ack_now(client, request) if client_id else None
+            answer = self.settling.ack_now(client, request) if client_id.strip() else None
             if answer is None:
                 return general(call, request)
+            self.settling.learn_ack(call, request)
             self._count("AckMessage", answer.status.code if isinstance(answer, calls.AckMessageResponse) else v2.OK)
             return answer
 
@@ -154,6 +164,7 @@ class MessagingService:
         except Exception as error:
             _failures.report("ReceiveMessage", call.connection.peer_text, error)
             said = f"{type(error).__name__}: {error}"
+            self._count("ReceiveMessage", v2.INTERNAL_SERVER_ERROR)
             call.send(calls.ReceiveMessageResponse(status=status_of(v2.INTERNAL_SERVER_ERROR, said)))
 
     def _fast_send(self, call: Call, request: bytes) -> bytes | None:
@@ -161,6 +172,19 @@ class MessagingService:
         answer = self.sending.fast.serve(call, request)
         if answer is not None:
             self._count("SendMessage", int(v2.OK))
+        return answer
+
+    def _fast_receive(self, call: Call, request: bytes) -> bytes | None:
+        return b"" if self.receiving.receive_now(call, request) else None
+
+    def _fast_ack(self, call: Call, request: bytes) -> bytes | Awaitable[Message] | None:
+        client_id = call.metadata.get(b"x-mq-client-id", b"")
+        if not client_id.strip():
+            return None
+        client = self.clients.get(client_id.decode("utf-8", "replace"))
+        answer = self.settling.ack_fast(call, client, request)
+        if answer is not None:
+            self._count("AckMessage", int(v2.OK))
         return answer
 
     def _telemetry(self, call: Call) -> Any:

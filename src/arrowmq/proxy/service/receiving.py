@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -28,7 +28,7 @@ from arrowmq.proxy.service.routing import Routing
 from arrowmq.proxy.service.settling import Settling
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import PopMessage, PopMessageResult
-from arrowmq.wire.headers.pop import Receipt
+from arrowmq.wire.headers.pop import Receipt, parse_receipt
 from arrowmq.wire.records import Record, decode_records
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,9 @@ class Receiving:
         self._config, self._back, self._routing, self._settling = config, back, routing, settling
         self._clients, self._clock = clients, clock
         self._tasks: set[asyncio.Task[object]] = set()
+        self.fast = settling.fast
+        #: Told of each answer: the call's name and its code
+        self.on_answered: Callable[[str, int], object] = lambda name, code: None
 
     async def receive_message(self, caller: Caller, request: calls.ReceiveMessageRequest) -> None:
         call = caller.call
@@ -76,14 +79,66 @@ class Receiving:
         except Fault as fault:
             self.finish(call, fault.status)
             return
-        topic, group = header.topic, header.consumer_group
+        self._learn(call, request, header, broker)
+        self._deliver(call, client, caller.client_id, request, found, is_ok=reply.is_ok)
+
+    def receive_now(self, call: Call, raw: bytes) -> bool:
+        """An ordinary request, by its bytes, for which there are messages at this moment. False: nothing was done."""
+        client_id = call.metadata.get(b"x-mq-client-id", b"")
+        if self.fast is None or not client_id.strip():
+            return False
+        if call.timeout_s is not None:
+            remaining_ms = (call.timeout_s - (self._clock.monotonic() - call.began)) * 1000
+            if remaining_ms < self._config.grpc_client_consumer_min_long_polling_timeout_millis:
+                return False
+        name = client_id.decode("utf-8", "replace")
+        client = self._clients.get(name)
+        if client is not None and client.merged is not None and client.merged.backoff_policy.max_attempts < 1:
+            return False
+        popped = self.fast.pop(call, raw, client)
+        if popped is None:
+            return False
+        reply, subject, is_renewed = popped
+        handed: list[tuple[str, str]] | None = [] if is_renewed else None
+        stream = self.fast.stream(reply, subject, self._clock.now_ms(), handed)
+        if stream is None:  # taken from the broker all the same
+            request = calls.ReceiveMessageRequest.FromString(raw)
+            found = self._found(reply, self.fast.broker_name, client, request)
+            self._deliver(call, client, name, request, found, is_ok=reply.is_ok)
+            call.end()
+            return True
+        if handed and client is not None:
+            for message_id, handle in handed:
+                self._settling.renewal.add(client, subject.group, subject.topic, message_id, parse_receipt(handle), 0)
+        call.answer_stream(stream)
+        self.on_answered("ReceiveMessage", v2.OK)
+        return True
+
+    def _learn(self, call: Call, request: calls.ReceiveMessageRequest, header: PopMessage, broker: str) -> None:
+        if self.fast is None or call.raw is None or request.message_queue.broker.name != broker:
+            return
+        if request.filter_expression.type != v2.SQL:
+            self.fast.learn_pop(call.raw, header, tags_of(request.filter_expression.expression))
+
+    def _deliver(
+        self,
+        call: Call,
+        client: Client | None,
+        client_id: str,
+        request: calls.ReceiveMessageRequest,
+        found: list[Found],
+        *,
+        is_ok: bool,
+    ) -> None:
+        """Send the client what was found for it."""
+        topic, group = request.message_queue.topic.name, request.group.name
         if not found:
-            self.finish(call, status_of(v2.MESSAGE_NOT_FOUND, "no match message" if reply.is_ok else "no new message"))
+            self.finish(call, status_of(v2.MESSAGE_NOT_FOUND, "no match message" if is_ok else "no new message"))
             return
         if self._config.enable_proxy_auto_renew and request.auto_renew:
             if client is None or client.closed:
                 self._give_back(found, topic, group)
-                said = f"The client [{caller.client_id}] is disconnected."
+                said = f"The client [{client_id}] is disconnected."
                 self.finish(call, status_of(v2.MESSAGE_NOT_FOUND, said))
                 return
             for record, receipt, times in found:
@@ -215,6 +270,7 @@ class Receiving:
         task.add_done_callback(self._tasks.discard)
 
     def finish(self, call: Call, status: v2.Status | None) -> None:
+        self.on_answered("ReceiveMessage", v2.OK if status is None else status.code)
         if status is not None:
             call.send(calls.ReceiveMessageResponse(status=status))
         last = calls.ReceiveMessageResponse()

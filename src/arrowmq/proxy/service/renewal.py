@@ -98,6 +98,21 @@ class Renewal:
         entry = held.pop(_key(group, message_id, receipt), None)
         return handle if entry is None else entry.receipt.encode()
 
+    def holds(self, client: Client | None) -> bool:
+        """Whether anything is renewed for this client."""
+        return client is not None and bool(self._held.get(client))
+
+    def was_renewed(self, client: Client, group: str, message_id: str, handle: str) -> bool:
+        """Whether this message has a newer handle than the one that its client knows."""
+        held = self._held.get(client)
+        if not held:
+            return False
+        try:
+            entry = held.get(_key(group, message_id, parse_receipt(handle)))
+        except HeaderError:
+            return False
+        return entry is not None and (entry.steps > 0 or entry.is_busy)
+
     def client_gone(self, client: Client) -> None:
         """Its messages come to others soon."""
         held = self._held.pop(client, None)
