@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -15,6 +13,7 @@ import h2.connection
 import h2.events
 import h2.settings
 import pytest
+from any_request import filled, raw, torn, works
 from proxy_client import SERVICE, Clients, Stub, message
 
 from arrowmq.config import ConfigError
@@ -26,23 +25,6 @@ from waiting import until
 
 SEEDS = int(os.environ.get("ARROWMQ_SEEDS", "1"))
 ROUNDS = 4000 if os.environ.get("ARROWMQ_SOAK") else 60
-
-
-async def raw(client: Stub, name: str, data: bytes, metadata: Any = None, *, stream: bool = False) -> Any:
-    """Bytes in, bytes out; the status if gRPC itself says no."""
-    path = f"/{SERVICE}/{name}"
-    given = client.metadata if metadata is None else metadata
-    try:
-        if stream:
-            found = client.channel.unary_stream(path)(data, metadata=given, timeout=10)
-            return [each async for each in found]
-        return await client.channel.unary_unary(path)(data, metadata=given, timeout=10)
-    except grpc.aio.AioRpcError as error:
-        return error.code()
-
-
-async def works(client: Stub) -> bool:
-    return bool(v2.OK == (await client.send(message("normal"))).status.code)
 
 
 async def test_what_is_no_protobuf(client: Stub) -> None:
@@ -99,37 +81,6 @@ async def test_a_client_that_never_reads_holds_little_and_disturbs_nobody(node: 
     await until(lambda: shut[0].closed, 20)
 
 
-def filled(chance: random.Random, made: Any, depth: int = 0) -> Any:
-    """A message with whatever its fields can hold."""
-    for field in made.DESCRIPTOR.fields:
-        if chance.random() < 0.4 or depth > 3:
-            continue
-        for _ in range(chance.randrange(1, 4) if field.is_repeated else 1):
-            _fill(chance, made, field, depth)
-    return made
-
-
-def _fill(chance: random.Random, made: Any, field: Any, depth: int) -> None:
-    texts = ["", " ", "normal", "fifo", "group", "broker-a", "x" * 200, "\x00", "ü%|", "0 1 2 3 0 broker-a 0 0 0"]
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        getattr(made, field.name)[chance.choice(texts)] = chance.choice(texts)
-    elif field.message_type is not None:
-        target = getattr(made, field.name)
-        inner = target.add() if field.is_repeated else target
-        inner.SetInParent()
-        filled(chance, inner, depth + 1)
-    else:
-        number = chance.choice([0, 1, 2, -1, 7, 2**31 - 1, -(2**31)])
-        value: Any = {
-            9: chance.choice(texts),
-            12: chance.randbytes(chance.randrange(50)),
-            8: chance.random() < 0.5,
-            2: 1.5,
-        }.get(field.type, abs(number) % 8 if field.type == 14 else number)
-        with contextlib.suppress(ValueError, TypeError):
-            getattr(made, field.name).append(value) if field.is_repeated else setattr(made, field.name, value)
-
-
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_any_request_gets_an_answer(client: Stub, caplog: pytest.LogCaptureFixture, seed: int) -> None:
     """No traceback in the log, no call without an end, whatever a request holds or how it is torn."""
@@ -143,10 +94,8 @@ async def test_any_request_gets_an_answer(client: Stub, caplog: pytest.LogCaptur
         is_stream = method.name in ("ReceiveMessage", "PullMessage")
         for _ in range(ROUNDS):
             data = filled(chance, kind()).SerializeToString()
-            if data and chance.random() < 0.3:
-                torn = bytearray(data)
-                torn[chance.randrange(len(torn))] = chance.randrange(256)
-                data = bytes(torn[: chance.randrange(len(torn)) + 1])
+            if chance.random() < 0.3:
+                data = torn(chance, data)
             answer = await raw(client, method.name, data, stream=is_stream)
             allowed = [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNIMPLEMENTED]
             if method.name == "ReceiveMessage":

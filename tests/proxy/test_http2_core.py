@@ -14,6 +14,7 @@ from http2_peer import PREFACE, REQUEST, Peer, frame
 
 from arrowmq.proxy.http2.core import Core
 from arrowmq.proxy.http2.events import DATA, DRAINED, END, GOAWAY, HEADERS, PONG, RESET, ErrorCode, Limits
+from arrowmq.proxy.http2.events import REQUEST as REQUEST_EVENT
 
 OK = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 TRAILERS = [(b"grpc-status", b"0")]
@@ -75,6 +76,28 @@ def test_a_request_and_its_answer(peer: Peer) -> None:
     assert [b"world"] == [event.data for event in peer.of(h2.events.DataReceived)]
     assert [("grpc-status", "0")] == list(peer.of(h2.events.TrailersReceived)[0].headers)
     assert 1 == len(peer.of(h2.events.StreamEnded))
+    assert 0 == peer.core.open_streams
+
+
+def test_a_request_that_comes_whole_may_be_one_event(peer: Peer) -> None:
+    """By the native core; one that is cut into several frames comes as before."""
+    peer.core.merges_requests = True
+    streams = [peer.request(data=b"one"), peer.request(data=b"two"), peer.request()]
+    cut = peer.request(data=b"three", end=False)
+    peer.h2.send_data(cut, b"four", end_stream=True)
+    events = peer.exchange()
+    if kinds(events, streams[0]) != [HEADERS, DATA, END]:
+        expected = {(name.encode(), value.encode()) for name, value in REQUEST}
+        for stream, data in zip(streams, (b"one", b"two"), strict=False):
+            assert [REQUEST_EVENT] == kinds(events, stream)
+            (found,) = [value for _, number, value in events if number == stream]
+            assert (expected, data) == (set(found[0]), found[1])
+    assert [HEADERS, END] == kinds(events, streams[2])
+    assert [HEADERS, DATA, DATA, END] == kinds(events, cut)
+    for stream in (*streams, cut):
+        peer.core.respond(stream, OK, b"answer", TRAILERS)
+    peer.exchange()
+    assert 4 == len(peer.of(h2.events.StreamEnded))
     assert 0 == peer.core.open_streams
 
 

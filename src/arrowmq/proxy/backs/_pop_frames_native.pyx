@@ -23,6 +23,7 @@ cdef enum:
     MOST_HANDLE = 1024
     MOST_KNOWN = 4096
     RECEIPT_PARTS = 9
+    PREFIX = 5               # of gRPC, before a message
 
 cdef const char* TAIL = b'"},"flag":0,"opaque":1,"version":513}'
 cdef Py_ssize_t TAIL_BYTES = 37
@@ -318,10 +319,11 @@ cdef class AckFrames:
         return pop_time + invisible_ms > now_ms
 
     cdef bytes answer(self, Text* entries, int count, Py_ssize_t room):
-        """AckMessageResponse{status, entries: [{message_id, receipt_handle, status}]}: an entry of the request, whose
-        fields have the same numbers, and its status."""
-        cdef bytes made = PyBytes_FromStringAndSize(NULL, room)
-        cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(made)
+        """AckMessageResponse{status, entries: [{message_id, receipt_handle, status}]} behind gRPC's prefix: an entry of
+        the request, whose fields have the same numbers, and its status."""
+        cdef bytes made = PyBytes_FromStringAndSize(NULL, PREFIX + room)
+        cdef uint8_t* begin = <uint8_t*>PyBytes_AS_STRING(made)
+        cdef uint8_t* at = begin + PREFIX
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.status)
         cdef int place
         at[0], at[1] = 10, <uint8_t>size
@@ -335,4 +337,6 @@ cdef class AckFrames:
             at[0], at[1] = 26, <uint8_t>size
             memcpy(at + 2, PyBytes_AS_STRING(self.status), size)
             at += 2 + size
-        return made[: at - <uint8_t*>PyBytes_AS_STRING(made)]
+        begin[0] = 0
+        put32(begin + 1, at - begin - PREFIX)
+        return made[: at - begin]

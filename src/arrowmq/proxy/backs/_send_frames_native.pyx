@@ -6,17 +6,19 @@ second look. What it does not know it leaves (None): the general path decodes, c
 its own, therefore; a test shows that both ways store the same record.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
-from arrowmq.proxy.backs._protobuf cimport Reader, Text, number, text
-from arrowmq.wire._bytes cimport put16, put32
+from arrowmq.proxy.backs._protobuf cimport Reader, Text, number, number_size, put_number, text
+from arrowmq.wire._bytes cimport get16, get32, put16, put32
+from arrowmq.wire._bytes cimport number as decimal
 
 cdef enum:
     ROOM = 24 * 1024                 # of the header and its properties; what is longer is left
     SEND_MESSAGE_V2 = 310
     MAX_PROPERTIES = 64
+    PREFIX = 5                       # of gRPC, before a message
 
 
 cdef inline bint is_plain(Text found) noexcept nogil:
@@ -29,6 +31,13 @@ cdef inline bint is_plain(Text found) noexcept nogil:
         if found.data[position] != 32:
             is_blank = False
     return not is_blank
+
+
+cdef inline uint8_t* put_status(uint8_t* at, bytes status):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(status)
+    at[0], at[1] = 10, <uint8_t>size
+    memcpy(at + 2, PyBytes_AS_STRING(status), size)
+    return at + 2 + size
 
 
 cdef class SendFrames:
@@ -49,6 +58,59 @@ cdef class SendFrames:
 
     def forget(self):
         self.topics.clear()
+
+    def answer(self, bytes reply, bytes identity, bytes status):
+        """SendMessageResponse{status, entries: [{status, message_id, transaction_id, offset}]} behind gRPC's prefix, for
+        the frame that the broker answered with; None if that does not say that the message is stored."""
+        cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(reply)
+        cdef const uint8_t* end = at + PyBytes_GET_SIZE(reply)
+        cdef int64_t offset = -1
+        cdef Py_ssize_t name_size, size, id_size = PyBytes_GET_SIZE(identity), status_size = PyBytes_GET_SIZE(status)
+        cdef bytes made
+        cdef uint8_t* begin
+        cdef uint8_t* out
+        # length (4), serialization and header length (4), code, language, version, opaque, flag, remark, ext length
+        if end - at < 29 or at[4] != 1 or get16(at + 8) != 0 or status_size > 100:
+            return None
+        size = <Py_ssize_t>get32(at + 21)
+        if size < 0 or size > end - at - 29:
+            return None
+        at += 29 + size
+        while end - at >= 6:
+            name_size = <uint16_t>get16(at)
+            if name_size + 6 > end - at:
+                return None
+            size = <Py_ssize_t>get32(at + 2 + name_size)
+            if size < 0 or size > end - at - 6 - name_size:
+                return None
+            if name_size == 11 and memcmp(at + 2, b"queueOffset", 11) == 0:
+                if not decimal(at + 6 + name_size, size, &offset):
+                    return None
+            at += 6 + name_size + size
+        if offset < 0:
+            return None
+        size = 2 + status_size + 2 * (1 + number_size(id_size) + id_size)
+        if offset:
+            size += 1 + number_size(offset)
+        made = PyBytes_FromStringAndSize(NULL, PREFIX + 2 + status_size + 1 + number_size(size) + size)
+        begin = <uint8_t*>PyBytes_AS_STRING(made)
+        begin[0] = 0
+        put32(begin + 1, PyBytes_GET_SIZE(made) - PREFIX)
+        out = put_status(begin + PREFIX, status)
+        out[0] = 18
+        out = put_status(put_number(out + 1, <uint64_t>size), status)
+        out[0] = 18
+        out = put_number(out + 1, <uint64_t>id_size)
+        memcpy(out, PyBytes_AS_STRING(identity), id_size)
+        out += id_size
+        out[0] = 26
+        out = put_number(out + 1, <uint64_t>id_size)
+        memcpy(out, PyBytes_AS_STRING(identity), id_size)
+        out += id_size
+        if offset:
+            out[0] = 32
+            put_number(out + 1, <uint64_t>offset)
+        return made
 
     def frame(self, bytes request, bytes born_host):
         """The frame and the message's id, or None."""

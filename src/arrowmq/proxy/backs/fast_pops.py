@@ -8,23 +8,23 @@ there; users that are told apart; nothing to be had yet; retries, other handles,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from arrowmq.proxy.backs.acked import Acked, Asker
 from arrowmq.proxy.backs.back import Reply
 from arrowmq.proxy.faults import OK
 from arrowmq.proxy.service.message_form import LITE_TOPIC
 from arrowmq.wire import properties as prop
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frames import Command, FrameSplitter, decode_frame
+from arrowmq.wire.frames import decode_frame
 
 if TYPE_CHECKING:
     from arrowmq.broker import Broker
     from arrowmq.proxy.backs.rights import Rights
     from arrowmq.proxy.config import ProxyConfig
-    from arrowmq.proxy.grpc.call import Call
+    from arrowmq.proxy.http2.connection import Http2Connection
     from arrowmq.proxy.service.clients import Client
     from arrowmq.wire.headers import PopMessage
 
@@ -49,40 +49,6 @@ class Subject:
     topic_bytes: bytes
     group: str
     tags: frozenset[bytes]
-
-
-class _Asker:
-    """What the fast path sees as a connection, for one request."""
-
-    __slots__ = ("_channel", "answers", "attributes", "in_flight", "peer", "peer_bytes", "waiting")
-
-    def __init__(self, channel: Any, connection: Any) -> None:
-        self._channel = channel
-        self.peer = channel.peer
-        self.peer_bytes: bytes | None = None
-        self.attributes = connection.attributes
-        self.in_flight = 0
-        self.answers: list[Command] = []
-        self.waiting: Any = None  # called when the answers that had to wait for the disk or a replica are there
-
-    @property
-    def peer_text(self) -> str:
-        return str(self._channel.peer_text)
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._channel.closed)
-
-    def send(self, answer: Command) -> None:
-        self.answers.append(answer)
-
-    def write_frame(self, pieces: list[bytes]) -> None:
-        self.answers.extend(FrameSplitter().feed(b"".join(pieces)))
-
-    def in_flight_ended(self) -> None:
-        self.in_flight = 0
-        if self.waiting is not None:
-            self.waiting(self.answers)
 
 
 class FastPops:
@@ -145,7 +111,7 @@ class FastPops:
         if shown is not None:
             self._pops.show(raw, shown, subject)
 
-    def pop(self, call: Call, raw: bytes, client: Client | None) -> tuple[Reply, Subject, bool] | None:
+    def pop(self, connection: Http2Connection, raw: bytes, client: Client | None) -> tuple[Reply, Subject, bool] | None:
         """What the broker gave, for whom, and whether it is to be renewed; None if the general path must ask it."""
         router = self._router()
         made = None if router is None else self._pops.frame(raw)
@@ -154,7 +120,7 @@ class FastPops:
         frame, subject, is_renewed = made
         if is_renewed and (client is None or client.closed):
             return None
-        consumed, answer = router(_Asker(client or self._nobody, call.connection), frame)
+        consumed, answer = router(Asker(client or self._nobody, connection), frame)
         if not consumed:
             return None
         found = decode_frame(memoryview(answer)[4:])
@@ -181,37 +147,21 @@ class FastPops:
         found: tuple[str, list[tuple[str, str]]] | None = self._acks.entries(raw)
         return found
 
-    def ack(self, call: Call, raw: bytes, client: Client | None, now_ms: int) -> Acked | None:
-        """None if the general path must ask the broker."""
+    def ack(self, connection: Http2Connection, raw: bytes, client: Client | None, now_ms: int) -> bytes | Acked | None:
+        """The answer, or what is left to be done for one; None if the general path must ask the broker."""
         router = self._router()
         made = None if router is None else self._acks.frames(raw, now_ms)
         if made is None:
             return None
         frames, count, answer = made
-        asker = _Asker(client or self._nobody, call.connection)
+        asker = Asker(client or self._nobody, connection)
         consumed, replies = router(asker, frames)
         if not consumed:
             return None
+        if replies and consumed == len(frames):
+            return cast(bytes, answer)
         done = count if consumed == len(frames) else _frames_in(frames[:consumed])
-        return Acked(done, count, answer, None if replies else asker)
-
-
-@dataclass(slots=True)
-class Acked:
-    """What became of a request: so many of its entries are acknowledged."""
-
-    done: int
-    count: int
-    answer: bytes  # if all of them are, and what waits comes to a good end
-    asker: _Asker | None  # which will have the broker's answers; None if they were good
-
-    def when_kept(self, then: Callable[[list[Command]], object]) -> None:
-        asker = self.asker
-        assert asker is not None
-        if asker.in_flight:
-            asker.waiting = then
-        else:
-            then(asker.answers)
+        return Acked(done, None if replies else asker)
 
 
 def _frames_in(frames: memoryview) -> int:

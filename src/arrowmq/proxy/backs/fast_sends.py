@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from arrowmq.proxy.faults import OK
-from arrowmq.proxy.grpc.call import Call
+from arrowmq.proxy.grpc.call import answer_late
+from arrowmq.proxy.grpc.framing import framed
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service.routing import type_name
 from arrowmq.wire.codes import ResponseCode
@@ -22,6 +23,7 @@ from arrowmq.wire.sysflag import PERM_WRITE
 if TYPE_CHECKING:
     from arrowmq.broker import Broker
     from arrowmq.proxy.config import ProxyConfig
+    from arrowmq.proxy.http2.connection import Http2Connection
 
 _PEER = "peer bytes"
 _OK_STATUS = OK.SerializeToString()
@@ -30,14 +32,14 @@ _OK_STATUS = OK.SerializeToString()
 class _Asker:
     """What the fast path sees as a connection, for one request."""
 
-    __slots__ = ("attributes", "call", "in_flight", "message_id", "peer", "peer_bytes", "sends")
+    __slots__ = ("attributes", "connection", "in_flight", "message_id", "peer", "peer_bytes", "sends", "stream")
 
-    def __init__(self, sends: FastSends, call: Call, message_id: bytes) -> None:
-        self.sends, self.call, self.message_id = sends, call, message_id
-        self.peer = call.connection.peer
-        self.peer_bytes: bytes | None = call.connection.attributes.get(_PEER)
+    def __init__(self, sends: FastSends, connection: Http2Connection, stream: int, message_id: bytes) -> None:
+        self.sends, self.connection, self.stream, self.message_id = sends, connection, stream, message_id
+        self.peer = connection.peer
+        self.attributes = connection.attributes
+        self.peer_bytes: bytes | None = self.attributes.get(_PEER)
         self.in_flight = 0
-        self.attributes = call.connection.attributes
 
     # An answer that had to wait for the disk or a replica
 
@@ -61,23 +63,26 @@ class FastSends:
         broker.topics.on_change.append(lambda changed: self._frames.forget())
         broker.on_config_change.append(self._frames.forget)
 
-    def serve(self, call: Call, request: bytes) -> bytes | None:
-        """The answer's bytes; None if the general path must serve it. Empty: it is answered later."""
+    def serve(
+        self, connection: Http2Connection, stream: int, metadata: dict[bytes, bytes], request: bytes
+    ) -> bytes | None:
+        """The answer's bytes with gRPC's prefix, none if it comes later; None if the general path must serve it."""
         router = self._broker.fast_path
-        if router is None or not call.metadata.get(b"x-mq-client-id", b"").strip():
+        if router is None or not metadata.get(b"x-mq-client-id", b"").strip():
             return None
-        made = self._frames.frame(request, call.connection.peer_text.encode())
+        made = self._frames.frame(request, connection.peer_text.encode())
         if made is None:
             return None
         frame, message_id = made
-        asker = _Asker(self, call, message_id)
+        asker = _Asker(self, connection, stream, message_id)
         consumed, reply = router(asker, memoryview(frame))
-        call.connection.attributes[_PEER] = asker.peer_bytes
+        connection.attributes[_PEER] = asker.peer_bytes
         if not consumed:
             return None
         if not reply:
             return b""
-        return self._answer(asker, decode_frame(memoryview(reply)[4:]))
+        answer: bytes | None = self._frames.answer(reply, message_id, _OK_STATUS)
+        return answer if answer is not None else self._answer(asker, decode_frame(memoryview(reply)[4:]))
 
     def learn(self, topic: str) -> None:
         """The general path has sent a message there: the next one may be quicker, if all queues are this broker's."""
@@ -89,36 +94,18 @@ class FastSends:
         self._frames.show(topic.encode(), known.write_queue_nums)
 
     def later(self, asker: _Asker, answer: Command) -> None:
-        asker.call.answer_bytes(self._answer(asker, answer))
+        answer_late(asker.connection, asker.stream, self._answer(asker, answer))
 
     def _answer(self, asker: _Asker, answer: Command) -> bytes:
-        if answer.code == ResponseCode.SUCCESS:
-            return _sent(asker.message_id, int(answer.ext["queueOffset"]))
-        from arrowmq.proxy.service.sending import status_of_stored
-
         response = calls.SendMessageResponse()
-        status = status_of_stored(answer.code, answer.remark)
-        response.status.CopyFrom(status)
-        response.entries.add().status.CopyFrom(status)
-        return response.SerializeToString()
+        if answer.code == ResponseCode.SUCCESS:
+            entry = response.entries.add(status=OK, offset=int(answer.ext["queueOffset"]))
+            entry.message_id = entry.transaction_id = asker.message_id.decode()
+            response.status.CopyFrom(OK)
+        else:
+            from arrowmq.proxy.service.sending import status_of_stored
 
-
-def _sent(message_id: bytes, offset: int) -> bytes:
-    """SendMessageResponse{status, entries: [{status, message_id, transaction_id, offset}]}."""
-    status = b"\x0a" + bytes([len(_OK_STATUS)]) + _OK_STATUS
-    named = _varint(len(message_id)) + message_id
-    entry = status + b"\x12" + named + b"\x1a" + named
-    if offset:
-        entry += b"\x20" + _varint(offset)
-    return status + b"\x12" + _varint(len(entry)) + entry
-
-
-def _varint(value: int) -> bytes:
-    if value < 128:
-        return bytes((value,))
-    made = bytearray()
-    while value >= 128:
-        made.append(value & 0x7F | 0x80)
-        value >>= 7
-    made.append(value)
-    return bytes(made)
+            status = status_of_stored(answer.code, answer.remark)
+            response.status.CopyFrom(status)
+            response.entries.add(status=status)
+        return framed(response.SerializeToString())

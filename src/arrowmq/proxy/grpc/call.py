@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from arrowmq.proxy.grpc.framing import MAX_MESSAGE_BYTES, MessageReader, framed
+from arrowmq.proxy.grpc.framing import MAX_MESSAGE_BYTES, MessageReader, framed, whole_message
 from arrowmq.proxy.grpc.methods import Inbound, Method
 from arrowmq.proxy.grpc.status import GrpcCode, encoded_message
 from arrowmq.proxy.http2.events import Headers
@@ -30,6 +30,13 @@ def trailers_of(code: GrpcCode, message: str) -> Headers:
     return trailers
 
 
+def answer_late(connection: Http2Connection, stream: int, data: bytes) -> None:
+    """The answer to a request that was served by its bytes and had to wait, if anybody still waits for it."""
+    if not connection.closed:
+        connection.core.respond(stream, RESPONSE_HEADERS, data, OK_TRAILERS)
+        connection.changed()
+
+
 class Call:
     """Everything sent after the client has cancelled goes nowhere; `is_cancelled` tells."""
 
@@ -43,6 +50,7 @@ class Call:
         "is_cancelled",
         "is_ended",
         "is_whole",
+        "max_bytes",
         "metadata",
         "method",
         "raw",
@@ -64,7 +72,8 @@ class Call:
         self.stream = stream
         self.method = method
         self.metadata = metadata
-        self.reader = MessageReader(metadata.get(b"grpc-encoding", b""), max_bytes)
+        self.max_bytes = max_bytes
+        self.reader: MessageReader | None = None  # made when a request does not come in one piece
         self.request: Any = None
         self.raw: bytes | None = None  # the request's bytes, where who was shown them has left it
         self.inbound: Inbound | None = None
@@ -75,7 +84,7 @@ class Call:
         self.attributes: Any = None
         self.began = 0.0
         self._cancel_callbacks: list[Callable[[], object]] | None = None
-        self.timeout_s = _timeout_s(metadata.get(b"grpc-timeout"))
+        self.timeout_s = parse_timeout(metadata.get(b"grpc-timeout"))
 
     @property
     def unsent(self) -> int:
@@ -100,25 +109,25 @@ class Call:
         for callback in callbacks or ():
             callback()
 
+    @property
+    def held(self) -> int:
+        """Bytes of a request that is not whole."""
+        return 0 if self.reader is None else self.reader.held
+
+    def messages(self, data: bytes) -> list[bytes]:
+        """The messages that this data completes. Raises `GrpcError`."""
+        if self.reader is None:
+            if (message := whole_message(data, self.max_bytes)) is not None:
+                return [message]
+            self.reader = MessageReader(self.metadata.get(b"grpc-encoding", b""), self.max_bytes)
+        return self.reader.feed(data)
+
     def answer(self, message: Message) -> None:
         """The one answer of a unary call."""
-        if self.is_ended:
-            return
-        self.is_ended = True
-        data = framed(message.SerializeToString())
-        self.connection.core.respond(self.stream, RESPONSE_HEADERS, data, OK_TRAILERS)
-        self.connection.changed()
+        self.answer_bytes(framed(message.SerializeToString()))
 
-    def answer_bytes(self, message: bytes) -> None:
-        """The same, by whoever has it in bytes."""
-        if self.is_ended:
-            return
-        self.is_ended = True
-        self.connection.core.respond(self.stream, RESPONSE_HEADERS, framed(message), OK_TRAILERS)
-        self.connection.changed()
-
-    def answer_stream(self, data: bytes) -> None:
-        """All answers of a stream and its end, by whoever has them in bytes with gRPC's prefix before each."""
+    def answer_bytes(self, data: bytes) -> None:
+        """The answer, or all answers of a stream, by whoever has them in bytes with gRPC's prefix before each."""
         if self.is_ended:
             return
         self.is_ended = True
@@ -158,7 +167,7 @@ class Call:
         self.connection.changed()
 
 
-def _timeout_s(text: bytes | None) -> float | None:
+def parse_timeout(text: bytes | None) -> float | None:
     """`grpc-timeout`; one that cannot be read counts as none."""
     if text is None:
         return None

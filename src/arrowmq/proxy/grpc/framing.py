@@ -23,6 +23,14 @@ def framed(message: bytes) -> bytes:
     return PREFIX.pack(0, len(message)) + message
 
 
+def whole_message(data: bytes, limit: int) -> bytes | None:
+    """The one message that this data is, if it is nothing else: what most requests are."""
+    size = len(data) - 5
+    if size < 0 or data[0] or int.from_bytes(data[1:5], "big") != size or size > limit:
+        return None
+    return data[5:]
+
+
 class MessageReader:
     """Data in, messages out. Holds at most one message that is not whole."""
 

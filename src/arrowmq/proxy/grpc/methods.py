@@ -15,13 +15,14 @@ from google.protobuf.message import Message
 
 if TYPE_CHECKING:
     from arrowmq.proxy.grpc.call import Call
+    from arrowmq.proxy.http2.connection import Http2Connection
 
 Unary = Callable[["Call", Any], Message | Awaitable[Message]]
 Streaming = Callable[["Call", Any], Awaitable[None]]
 Duplex = Callable[["Call"], "Inbound"]
-#: Shown the bytes of a single request first: the answer, in bytes or to be waited for; b"" if it answers the call by
-#: itself, now or later; None to leave the request
-Raw = Callable[["Call", bytes], bytes | Awaitable[Message] | None]
+#: Shown a single request first, in bytes, with its connection, stream and metadata. It gives the answer, in bytes with
+#: gRPC's prefix or to be waited for; b"" if it answers by itself, now or later; None to leave the request.
+Raw = Callable[["Http2Connection", int, dict[bytes, bytes], bytes], bytes | Awaitable[Message] | None]
 
 
 class Inbound(Protocol):

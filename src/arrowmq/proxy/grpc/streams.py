@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from google.protobuf.message import DecodeError, Message
 
-from arrowmq.proxy.grpc.call import Call, trailers_of
-from arrowmq.proxy.grpc.framing import ACCEPTED, MAX_MESSAGE_BYTES
+from arrowmq.proxy.grpc.call import OK_TRAILERS, RESPONSE_HEADERS, Call, trailers_of
+from arrowmq.proxy.grpc.framing import ACCEPTED, MAX_MESSAGE_BYTES, whole_message
 from arrowmq.proxy.grpc.methods import Method, MethodTable
 from arrowmq.proxy.grpc.status import GrpcCode, GrpcError
-from arrowmq.proxy.http2.events import DATA, END, HEADERS, RESET, Event, Headers
+from arrowmq.proxy.http2.events import DATA, END, HEADERS, REQUEST, RESET, Event, Headers
 from arrowmq.remoting.failures import FailureLog
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class GrpcStreams:
         self._tasks = tasks
         self._held = 0
         self._max_message_bytes = max_message_bytes
+        connection.core.merges_requests = True
 
     @property
     def calls(self) -> int:
@@ -54,7 +55,9 @@ class GrpcStreams:
 
     def happened(self, event: Event) -> None:
         kind, stream, value = event
-        if kind == DATA:
+        if kind == REQUEST:
+            self._request(stream, *cast(tuple[Headers, bytes], value))
+        elif kind == DATA:
             call = self._calls.get(stream)
             if call is not None:
                 self._data(call, cast(bytes, value))
@@ -70,7 +73,7 @@ class GrpcStreams:
             self._not_grpc.pop(stream, None)
             call = self._calls.pop(stream, None)
             if call is not None:
-                self._held -= call.reader.held
+                self._held -= call.held
                 call.cancelled()
 
     def lost(self) -> None:
@@ -84,6 +87,45 @@ class GrpcStreams:
         for call in list(self._calls.values()):
             if call.inbound is None and not call.is_whole and now - call.began > REQUEST_S:
                 self._refuse(call, GrpcCode.DEADLINE_EXCEEDED, f"the request did not come within {REQUEST_S:g} s")
+
+    # --- a call that came in one piece -------------------------------------------------------------------------------
+
+    def _request(self, stream: int, headers: Headers, data: bytes) -> None:
+        metadata = dict(headers)
+        method = self._methods.get(metadata.get(b":path", b""))
+        if method is not None and method.raw is not None and metadata.get(b":method") == b"POST":
+            message = whole_message(data, self._max_message_bytes)
+            is_grpc = metadata.get(b"content-type", b"").startswith(b"application/grpc")
+            if is_grpc and message is not None and self._has_answered(method, stream, metadata, message):
+                return
+        self._begin(stream, headers)
+        call = self._calls.get(stream)
+        if call is not None:
+            self._data(call, data)
+        self.happened((END, stream, None))
+
+    def _has_answered(self, method: Method, stream: int, metadata: dict[bytes, bytes], message: bytes) -> bool:
+        """Whether somebody serves the request by its bytes."""
+        assert method.raw is not None
+        try:
+            answer = method.raw(self._connection, stream, metadata, message)
+        except Exception as error:
+            self._failed(self._new_call(stream, method, metadata), error)
+            return True
+        if answer is None:
+            return False
+        if not isinstance(answer, bytes):
+            call = self._new_call(stream, method, metadata)
+            call.is_whole = True
+            self._spawn(self._unary(call, cast(Coroutine[Any, Any, Message], answer)))
+        elif answer:
+            self._connection.core.respond(stream, RESPONSE_HEADERS, answer, OK_TRAILERS)
+        return True
+
+    def _new_call(self, stream: int, method: Method, metadata: dict[bytes, bytes]) -> Call:
+        call = self._calls[stream] = Call(self._connection, stream, method, metadata, self._max_message_bytes)
+        call.began = self._connection.heard_at
+        return call
 
     # --- steps of a call ---------------------------------------------------------------------------------------------
 
@@ -106,9 +148,7 @@ class GrpcStreams:
             answer = [(b":status", b"200"), (b"content-type", b"application/grpc")]
             core.send_headers(stream, answer + trailers_of(GrpcCode.UNIMPLEMENTED, said), end=True)
             return
-        call = Call(self._connection, stream, method, metadata, self._max_message_bytes)
-        self._calls[stream] = call
-        call.began = self._connection.heard_at
+        call = self._new_call(stream, method, metadata)
         if method.duplex is not None:
             try:
                 call.inbound = method.duplex(call)
@@ -122,11 +162,10 @@ class GrpcStreams:
         self._connection.core.respond(stream, headers, NOT_GRPC, [(b"x-served-by", b"arrowmq")])
 
     def _data(self, call: Call, data: bytes) -> None:
-        reader = call.reader
-        before = reader.held
+        before = call.held
         try:
-            messages = reader.feed(data)
-            self._held += reader.held - before
+            messages = call.messages(data)
+            self._held += call.held - before
             if self._held > MAX_HELD_BYTES:
                 raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "too much is on its way on this connection")
             for message in messages:
@@ -159,21 +198,17 @@ class GrpcStreams:
             except Exception as error:
                 self._failed(call, error)
             return
-        if call.reader.held or call.request is None:
+        if call.held or call.request is None:
             self._refuse(call, GrpcCode.INTERNAL, "Half-closed without a request")
             return
         call.is_whole = True
         method = call.method
         try:
             if method.raw is not None:
-                answer = method.raw(call, call.request)
-                if isinstance(answer, bytes):
-                    self._calls.pop(call.stream, None)
-                    if answer:
-                        call.answer_bytes(answer)
-                    return
-                if answer is not None:
-                    self._spawn(self._unary(call, cast(Coroutine[Any, Any, Message], answer)))
+                if self._has_answered(method, call.stream, call.metadata, call.request):
+                    if self._calls.get(call.stream) is call:
+                        del self._calls[call.stream]
+                        call.is_ended = True
                     return
                 call.raw = call.request
                 call.request = method.request.FromString(call.request)
@@ -243,7 +278,7 @@ class GrpcStreams:
 
     def _refuse(self, call: Call, code: GrpcCode, message: str) -> None:
         self._calls.pop(call.stream, None)
-        self._held -= call.reader.held
+        self._held -= call.held
         if call.inbound is not None and not call.is_ended:
             call.inbound.cancelled()
         if code == GrpcCode.UNIMPLEMENTED and not call.has_begun and not call.is_ended:

@@ -71,6 +71,7 @@ cdef enum:
     E_DRAINED = 4
     E_PONG = 5
     E_GOAWAY = 6
+    E_REQUEST = 7
 
 cdef const char* PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 cdef frozenset PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
@@ -107,7 +108,7 @@ cdef class Stream:
 
 
 cdef class Http2Core:
-    cdef public bint is_ended
+    cdef public bint is_ended, merges_requests
     cdef Decoder decoder
     cdef bytes rest
     cdef bint has_preface, has_settings, is_going, has_new_table
@@ -130,7 +131,7 @@ cdef class Http2Core:
     def __cinit__(self, limits):
         self.out = NULL
         self.out_size = self.out_room = 0
-        self.is_ended = self.has_preface = self.has_settings = self.is_going = self.has_new_table = False
+        self.is_ended = self.merges_requests = self.has_preface = self.has_settings = self.is_going = self.has_new_table = False
         self.max_streams = limits.concurrent_streams
         self.max_list = limits.header_list_bytes
         self.max_block_frames = limits.continuations
@@ -343,6 +344,18 @@ cdef class Http2Core:
             return self.fail(PROTOCOL_ERROR)
         return self.idle_frame()  # a type that does not exist yet
 
+    cdef bint merged(self, uint32_t number, const uint8_t* data, Py_ssize_t size, list events) except -1:
+        """Makes one event of a request whose headers were the last that happened."""
+        cdef tuple last
+        cdef Py_ssize_t place = len(events) - 1
+        if place < 0:
+            return False
+        last = <tuple>events[place]
+        if <int>last[0] != E_HEADERS or <uint32_t>last[1] != number:
+            return False
+        events[place] = (E_REQUEST, number, (last[2], PyBytes_FromStringAndSize(<const char*>data, size)))
+        return True
+
     cdef int on_data(self, int flags, uint32_t number, const uint8_t* data, Py_ssize_t size, list events) except -1:
         cdef Stream stream
         cdef Py_ssize_t whole = size, padding
@@ -379,6 +392,9 @@ cdef class Http2Core:
             stream.received > stream.expected or (flags & END_STREAM and stream.received != stream.expected)
         ):
             return self.end_stream(stream, PROTOCOL_ERROR, events)
+        if size and flags & END_STREAM and self.merges_requests and self.merged(number, data, size, events):
+            stream.peer_may_send = False
+            return 0
         if size:
             events.append((E_DATA, number, PyBytes_FromStringAndSize(<const char*>data, size)))
         elif not flags & END_STREAM:

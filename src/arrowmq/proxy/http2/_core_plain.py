@@ -46,6 +46,7 @@ class _Waiting:
 
 class Http2Core:
     def __init__(self, limits: Limits) -> None:
+        self.merges_requests = False
         self.is_ended = False
         self._limits = limits
         self._waiting: dict[int, _Waiting] = {}

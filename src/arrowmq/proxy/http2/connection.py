@@ -57,6 +57,7 @@ class Http2Connection(asyncio.Protocol):
         self._close_callbacks: list[Callable[[Http2Connection], object]] = []
         self.core: Core = new_core(server.limits)
         self.streams: Streams = server.serve(self)
+        self._peer_text = ""
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
         self.has_proxy_header = False
@@ -71,13 +72,16 @@ class Http2Connection(asyncio.Protocol):
     @property
     def peer_text(self) -> str:
         """Where the client is, as far as a PROXY header is believed; `peer` is who connected."""
-        return format_address(*(self._told or self.peer))
+        if not self._peer_text:
+            self._peer_text = format_address(*(self._told or self.peer))
+        return self._peer_text
 
     # --- the transport's calls ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: BaseTransport) -> None:
         self._transport = cast(Transport, transport)
         self.peer = _host_and_port(transport.get_extra_info("peername"))
+        self._peer_text = ""
         self.local = _host_and_port(transport.get_extra_info("sockname"))
         if not self._server.opened(self):
             self.abort()
@@ -128,6 +132,7 @@ class Http2Connection(asyncio.Protocol):
                 self.has_proxy_header = True
                 self.attributes.update(header.attributes)
                 self._told = header.source
+                self._peer_text = ""
                 view = view[header.length :]
                 self._greeting = bytearray(view)
                 if not view:
@@ -173,6 +178,7 @@ class Http2Connection(asyncio.Protocol):
     def _received(self, data: bytes | memoryview) -> None:
         core = self.core
         happened = self.streams.happened
+        self._is_dirty = True  # whatever these give to the core is written below
         for event in core.receive(data):
             happened(event)
         self._is_pinged = False

@@ -20,6 +20,9 @@ class Core(Protocol):
     #: Nothing more can come or go, except what `take` still gives (a GOAWAY that says why).
     is_ended: bool
 
+    #: Whether requests that come whole in one read may be reported by one event, by a core that can.
+    merges_requests: bool
+
     @property
     def open_streams(self) -> int:
         """Requests that have begun and not ended on both sides."""

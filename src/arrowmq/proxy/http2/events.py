@@ -34,9 +34,10 @@ class ErrorCode(IntEnum):
 #   DRAINED   stream   None               everything that waited for the peer's window has been sent
 #   PONG      0        bytes              the answer to our ping
 #   GOAWAY    0        error code         the peer is about to leave
-HEADERS, DATA, END, RESET, DRAINED, PONG, GOAWAY = range(7)
+#   REQUEST   stream   (Headers, bytes)   a whole request: HEADERS, one DATA and END in one, where a core merges them
+HEADERS, DATA, END, RESET, DRAINED, PONG, GOAWAY, REQUEST = range(8)
 
-Event = tuple[int, int, Headers | bytes | int | None]
+Event = tuple[int, int, Headers | bytes | int | tuple[Headers, bytes] | None]
 
 
 @dataclass(frozen=True, slots=True)

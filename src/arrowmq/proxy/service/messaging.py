@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
@@ -16,7 +16,7 @@ from arrowmq.proxy.grpc.methods import Method, Raw, Unary
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service.caller import Caller
-from arrowmq.proxy.service.receiving import Receiving
+from arrowmq.proxy.service.receiving import Receiving, Unusual
 from arrowmq.proxy.service.routing import Routing
 from arrowmq.proxy.service.sending import Sending
 from arrowmq.proxy.service.settling import Settling
@@ -24,10 +24,14 @@ from arrowmq.proxy.service.telemetry import Telemetry
 from arrowmq.proxy.service.transactions import Transactions
 from arrowmq.remoting.failures import FailureLog
 
+if TYPE_CHECKING:
+    from arrowmq.proxy.http2.connection import Http2Connection
+
 SERVICE = "apache.rocketmq.v2.MessagingService"
 #: No official client calls them, and Apache's proxy does not serve them either
 UNSERVED = ("PullMessage", "UpdateOffset", "GetOffset", "QueryOffset")
 _failures = FailureLog()
+_OK = int(v2.OK)
 
 Handler = Callable[[Caller, Any], Awaitable[Any]]
 
@@ -46,6 +50,12 @@ class MessagingService:
         self.telemetry = Telemetry(config, back, self.clients, self.settling.renewal, clock)
         self.answered: dict[tuple[str, int], int] = {}
         self.receiving.on_answered = self._count
+        self._receive_method = Method(
+            f"/{SERVICE}/ReceiveMessage",
+            calls.ReceiveMessageRequest,
+            streaming=self._receive,
+            raw=self._raw("ReceiveMessage"),
+        )
 
     async def start(self) -> None:
         await self.back.start(self.transactions.check)
@@ -110,8 +120,7 @@ class MessagingService:
             if name == "AckMessage":
                 serve = self._ack(serve)
             methods.append(Method(f"/{SERVICE}/{name}", request, unary=serve, raw=self._raw(name)))
-        path, request = f"/{SERVICE}/ReceiveMessage", calls.ReceiveMessageRequest
-        methods.append(Method(path, request, streaming=self._receive, raw=self._raw("ReceiveMessage")))
+        methods.append(self._receive_method)
         methods.append(Method(f"/{SERVICE}/Telemetry", calls.TelemetryCommand, duplex=self._telemetry))
         return methods
 
@@ -167,24 +176,35 @@ class MessagingService:
             self._count("ReceiveMessage", v2.INTERNAL_SERVER_ERROR)
             call.send(calls.ReceiveMessageResponse(status=status_of(v2.INTERNAL_SERVER_ERROR, said)))
 
-    def _fast_send(self, call: Call, request: bytes) -> bytes | None:
+    def _fast_send(
+        self, connection: Http2Connection, stream: int, metadata: dict[bytes, bytes], request: bytes
+    ) -> bytes | None:
         assert self.sending.fast is not None
-        answer = self.sending.fast.serve(call, request)
+        answer = self.sending.fast.serve(connection, stream, metadata, request)
         if answer is not None:
-            self._count("SendMessage", int(v2.OK))
+            self._count("SendMessage", _OK)
         return answer
 
-    def _fast_receive(self, call: Call, request: bytes) -> bytes | None:
-        return b"" if self.receiving.receive_now(call, request) else None
+    def _fast_receive(
+        self, connection: Http2Connection, stream: int, metadata: dict[bytes, bytes], request: bytes
+    ) -> bytes | None:
+        popped = self.receiving.receive_now(connection, metadata, request)
+        if isinstance(popped, Unusual):
+            call = Call(connection, stream, self._receive_method, metadata)
+            self.receiving.deliver_unusual(call, popped)
+            return b""
+        return popped
 
-    def _fast_ack(self, call: Call, request: bytes) -> bytes | Awaitable[Message] | None:
-        client_id = call.metadata.get(b"x-mq-client-id", b"")
+    def _fast_ack(
+        self, connection: Http2Connection, stream: int, metadata: dict[bytes, bytes], request: bytes
+    ) -> bytes | Awaitable[Message] | None:
+        client_id = metadata.get(b"x-mq-client-id", b"")
         if not client_id.strip():
             return None
         client = self.clients.get(client_id.decode("utf-8", "replace"))
-        answer = self.settling.ack_fast(call, client, request)
+        answer = self.settling.ack_fast(connection, client, request)
         if answer is not None:
-            self._count("AckMessage", int(v2.OK))
+            self._count("AckMessage", _OK)
         return answer
 
     def _telemetry(self, call: Call) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -16,7 +18,7 @@ from arrowmq.filter import SQL92, FilterError, compile, split_tags
 from arrowmq.proxy.backs.back import Back, Reply
 from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import OK, BrokerFault, Fault, status_of
-from arrowmq.proxy.grpc.call import Call
+from arrowmq.proxy.grpc.call import Call, parse_timeout
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service import validation
@@ -31,6 +33,9 @@ from arrowmq.wire.headers import PopMessage, PopMessageResult
 from arrowmq.wire.headers.pop import Receipt, parse_receipt
 from arrowmq.wire.records import Record, decode_records
 
+if TYPE_CHECKING:
+    from arrowmq.proxy.http2.connection import Http2Connection
+
 log = logging.getLogger(__name__)
 
 MAX_BATCH = 32
@@ -41,6 +46,16 @@ DEFAULT_ATTEMPTS = 17
 POLLING_CODE_SINCE = "5.0.3"
 
 Found = tuple[Record, Receipt, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unusual:
+    """Messages that a request's bytes were enough to take from the broker, and that are not all ordinary."""
+
+    client_id: str
+    client: Client | None
+    raw: bytes
+    reply: Reply
 
 
 class Receiving:
@@ -82,37 +97,44 @@ class Receiving:
         self._learn(call, request, header, broker)
         self._deliver(call, client, caller.client_id, request, found, is_ok=reply.is_ok)
 
-    def receive_now(self, call: Call, raw: bytes) -> bool:
-        """An ordinary request, by its bytes, for which there are messages at this moment. False: nothing was done."""
-        client_id = call.metadata.get(b"x-mq-client-id", b"")
+    def receive_now(
+        self, connection: Http2Connection, metadata: dict[bytes, bytes], raw: bytes
+    ) -> bytes | Unusual | None:
+        """An ordinary request, by its bytes, for which there are messages at this moment: all that the client is sent.
+        None: nothing was done."""
+        client_id = metadata.get(b"x-mq-client-id", b"")
         if self.fast is None or not client_id.strip():
-            return False
-        if call.timeout_s is not None:
-            remaining_ms = (call.timeout_s - (self._clock.monotonic() - call.began)) * 1000
+            return None
+        timeout_s = parse_timeout(metadata.get(b"grpc-timeout"))
+        if timeout_s is not None:
+            remaining_ms = (timeout_s - (self._clock.monotonic() - connection.heard_at)) * 1000
             if remaining_ms < self._config.grpc_client_consumer_min_long_polling_timeout_millis:
-                return False
+                return None
         name = client_id.decode("utf-8", "replace")
         client = self._clients.get(name)
         if client is not None and client.merged is not None and client.merged.backoff_policy.max_attempts < 1:
-            return False
-        popped = self.fast.pop(call, raw, client)
+            return None
+        popped = self.fast.pop(connection, raw, client)
         if popped is None:
-            return False
+            return None
         reply, subject, is_renewed = popped
         handed: list[tuple[str, str]] | None = [] if is_renewed else None
         stream = self.fast.stream(reply, subject, self._clock.now_ms(), handed)
-        if stream is None:  # taken from the broker all the same
-            request = calls.ReceiveMessageRequest.FromString(raw)
-            found = self._found(reply, self.fast.broker_name, client, request)
-            self._deliver(call, client, name, request, found, is_ok=reply.is_ok)
-            call.end()
-            return True
+        if stream is None:
+            return Unusual(name, client, raw, reply)
         if handed and client is not None:
             for message_id, handle in handed:
                 self._settling.renewal.add(client, subject.group, subject.topic, message_id, parse_receipt(handle), 0)
-        call.answer_stream(stream)
         self.on_answered("ReceiveMessage", v2.OK)
-        return True
+        return stream
+
+    def deliver_unusual(self, call: Call, popped: Unusual) -> None:
+        """What was taken from the broker by a request's bytes, and is not as ordinary as that."""
+        assert self.fast is not None
+        request = calls.ReceiveMessageRequest.FromString(popped.raw)
+        found = self._found(popped.reply, self.fast.broker_name, popped.client, request)
+        self._deliver(call, popped.client, popped.client_id, request, found, is_ok=popped.reply.is_ok)
+        call.end()
 
     def _learn(self, call: Call, request: calls.ReceiveMessageRequest, header: PopMessage, broker: str) -> None:
         if self.fast is None or call.raw is None or request.message_queue.broker.name != broker:

@@ -10,7 +10,7 @@ from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.proxy.service import validation
 from arrowmq.proxy.service.caller import Caller
-from arrowmq.proxy.service.clients import ClientTable
+from arrowmq.proxy.service.clients import Client, ClientTable
 from arrowmq.proxy.service.message_form import kind_of, properties_of, sys_flag_of
 from arrowmq.proxy.service.routing import Routing, type_name
 from arrowmq.proxy.service.transactions import transaction_id
@@ -97,7 +97,7 @@ class Sending:
             reconsume_times=0,
             bname=broker,
         )
-        client = self._clients.get(caller.client_id)
+        client = self._clients.get(caller.client_id) or stranger(caller)
         try:
             reply = await self._back.ask(
                 broker,
@@ -151,6 +151,13 @@ class Sending:
         if not reply.is_ok:
             raise BrokerFault(reply.code, reply.remark)
         return calls.RecallMessageResponse(status=OK, message_id=reply.header(RecallMessageResult).msg_id)
+
+
+def stranger(caller: Caller) -> Client:
+    """A client that has not told its settings: its messages are born where it is, all the same."""
+    client = Client(caller.client_id, lambda client, command: None)
+    client.peer, client.language = caller.peer, caller.language
+    return client
 
 
 def status_of_stored(code: int, remark: str | None) -> v2.Status:

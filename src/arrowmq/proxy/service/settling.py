@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import Message
 
 from arrowmq.clock import Clock
+from arrowmq.proxy.backs.acked import Acked
 from arrowmq.proxy.backs.back import Back, Reply
 from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import OK, BrokerFault, Fault, status_of
@@ -27,8 +28,8 @@ from arrowmq.wire.headers import AckMessage, ChangeInvisibleTime, ChangeInvisibl
 from arrowmq.wire.headers.pop import Receipt
 
 if TYPE_CHECKING:
-    from arrowmq.proxy.backs.fast_pops import Acked
     from arrowmq.proxy.grpc.call import Call
+    from arrowmq.proxy.http2.connection import Http2Connection
     from arrowmq.wire.frames import Command
 
 
@@ -54,7 +55,9 @@ class Settling:
         self.learn_ack(caller.call, request)
         return _answer(entries)
 
-    def ack_fast(self, call: Call, client: Client | None, raw: bytes) -> bytes | Awaitable[Message] | None:
+    def ack_fast(
+        self, connection: Http2Connection, client: Client | None, raw: bytes
+    ) -> bytes | Awaitable[Message] | None:
         """An ordinary request, by its bytes: the answer's bytes, or what to wait for. None: nothing was done."""
         assert self.fast is not None
         if client is not None and self.renewal.holds(client):
@@ -63,14 +66,10 @@ class Settling:
                 return None
             for each in named[1]:
                 self.renewal.taken(client, named[0], *each)
-        acked = self.fast.ack(call, raw, client, self._clock.now_ms())
-        if acked is None:
-            return None
-        if acked.done == acked.count and acked.asker is None:
-            return acked.answer
-        return self._acked_in_part(call, client, raw, acked)
+        acked = self.fast.ack(connection, raw, client, self._clock.now_ms())
+        return self._acked_in_part(client, raw, acked) if isinstance(acked, Acked) else acked
 
-    async def _acked_in_part(self, call: Call, client: Client | None, raw: bytes, acked: Acked) -> Message:
+    async def _acked_in_part(self, client: Client | None, raw: bytes, acked: Acked) -> Message:
         """Some entries had to be left, or the broker's promise has to be waited for."""
         request = calls.AckMessageRequest.FromString(raw)
         statuses = [OK] * acked.done
