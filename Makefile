@@ -135,7 +135,7 @@ bench-pop: setup  ## pops and acks beside the Apache broker: rate, CPU, latency,
 bench-replicas: setup  ## what a slave costs, our pair beside Apache's (7 minutes)
 	$(BIN)/python -m benchmarks.replicas
 
-bench-proxy: setup  ## gRPC clients: our proxy beside Apache's local one, by a raw generator
+bench-proxy: setup  ## gRPC clients, raw and Java: our proxy beside Apache's local one, and 5,000 idle streams (7 minutes)
 	$(BIN)/python -m benchmarks.proxy
 
 bench-failover: setup  ## how long a lost master is missed, our trio and Apache's (10 minutes; OPTIONS="killed --systems arrowmq": a part)

@@ -1,10 +1,15 @@
-"""`python -m benchmarks.proxy [--seconds S] [--systems NAME …] [--idle N]`: gRPC beside Apache's local proxy.
+"""`python -m benchmarks.proxy [--seconds S] [--systems NAME …] [--idle N] [--no-java]`: gRPC beside Apache's proxy.
 
-Both have proxy and broker in one process, in fresh folders one after the other, with the same generator: `grpc_load`,
-a Go program that knows of RocketMQ only its messages. A send is one message of 1 KiB, a receive asks for 32 messages
-and acknowledges each by a call of its own, as the official clients do, or all by one; 32 workers on four connections.
-Each is warmed up for as long as it is measured, then rate and CPU of the whole process count; memory at the end, and
-the time to start. `--idle N` opens N Telemetry streams, each on its own connection, and says what they cost.
+Both have proxy and broker in one process, in fresh folders one after the other, with the same clients:
+
+  raw   `grpc_load`, a Go program that knows of RocketMQ only its messages; 32 workers on four connections
+  Java  RocketMQ's own client of the 5.x line (`java5`), 16 threads
+
+A send is one message of 1 KiB, a receive asks for 32 messages and acknowledges each by a call of its own, as the
+official clients do, or (raw) all by one. Each is warmed up for as long as it is measured, then rate and CPU of the
+whole process count; memory at the end, and the time to start. Then N Telemetry streams are opened, each on a
+connection of its own, and left idle. The table with its goals is printed and goes to `bench-results/proxy.md`, the
+figures to `proxy.json`.
 """
 
 from __future__ import annotations
@@ -20,13 +25,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oracle import apache, arrow, java, toolchain
+from oracle import apache, arrow, grpc5, java, toolchain
 from oracle.ports import HOST, broker_port, free_port
 from oracle.process import Server
 
 from arrowmq.client.admin import Admin
+from benchmarks.report import machine
 
-SOURCE = Path(__file__).resolve().parent / "grpc_load"
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "grpc_load"
+JAVA_SOURCE = HERE / "java5" / "GrpcLoad.java"
+RESULTS = HERE.parent / "bench-results"
+JAVA_THREADS = 16
+Figures = dict[str, Any]
 TOPIC = "bench"
 GROUP = "bench-group"
 IDLE_S = 10.0
@@ -89,11 +100,13 @@ def load(address: str, *arguments: str, seconds: float) -> dict[str, Any]:
     return found
 
 
-def measure(server: Server, address: str, *arguments: str, seconds: float) -> dict[str, float]:
+def measure(server: Server, address: str, *arguments: str, seconds: float) -> Figures:
     before = server.cpu_seconds()
     found = load(address, *arguments, seconds=seconds)
     spent = server.cpu_seconds() - before
-    done = max(found["messages"], 1)
+    if not found["messages"]:
+        raise RuntimeError(f"nothing was done: {found['failures']}")
+    done = found["messages"]
     figures = {"rate": done / max(found["seconds"], 1e-9), "cpu_us": spent / done * 1e6, "p99_ms": found["p99_ms"]}
     return {**figures, "messages": found["messages"], "failures": found["failures"]}
 
@@ -106,7 +119,8 @@ async def create(namesrv: str) -> None:
                 break
             await asyncio.sleep(0.2)
         await admin.create_topic(TOPIC, queues=8, attributes={"message.type": "NORMAL"})
-        await admin.create_group(GROUP)
+        for group in (GROUP, f"{GROUP}-java"):
+            await admin.create_group(group)
 
 
 def idle(server: Server, address: str, count: int) -> dict[str, float]:
@@ -126,7 +140,39 @@ def idle(server: Server, address: str, count: int) -> dict[str, float]:
         process.communicate("\n", timeout=60)
 
 
-def run(name: str, seconds: float, idle_streams: int) -> None:
+def java_classes() -> str:
+    """The class path of the Java client with its load."""
+    jars = grpc5.java_classes()
+    folder = toolchain.home() / f"grpc-load-java-{hashlib.sha256(JAVA_SOURCE.read_bytes()).hexdigest()[:12]}"
+    with toolchain.made_once(folder) as fresh:
+        if fresh:
+            fresh.mkdir()
+            toolchain.run(["javac", "-nowarn", "-d", str(fresh), "-cp", jars, str(JAVA_SOURCE)], 300)
+    return f"{folder}:{jars}"
+
+
+def measure_java(server: Server, address: str, mode: str, folder: Path, seconds: float) -> Figures:
+    command, env = java.command(
+        "GrpcLoad",
+        [address, mode, str(seconds), str(seconds), str(JAVA_THREADS)],
+        folder,
+        classpath=java_classes(),
+        options=("-Xmx512m",),
+    )
+    before = server.cpu_seconds()
+    said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=2 * seconds + 90, check=False)
+    spent = server.cpu_seconds() - before
+    lines = [line for line in said.stdout.splitlines() if line.startswith('{"messages"')]
+    if not lines:
+        raise RuntimeError(f"the Java client failed: {said.stdout[-1000:]} {said.stderr[-1000:]}")
+    found = json.loads(lines[-1])
+    if found["failed"] > found["messages"] / 1000:
+        raise RuntimeError(f"{found['failed']} calls of the Java client failed: {found['failure']}")
+    return {"rate": found["rate"], "cpu_us": spent / max(found["messages"], 1) * 1e6, "messages": found["messages"]}
+
+
+def run(name: str, seconds: float, idle_streams: int, *, with_java: bool) -> dict[str, Figures]:
+    """All figures of one system, by what was done."""
     with tempfile.TemporaryDirectory() as folder:
         namesrv_port, port, proxy_port = free_port(), broker_port(), free_port()
         namesrv, address = f"{HOST}:{namesrv_port}", f"{HOST}:{proxy_port}"
@@ -140,46 +186,96 @@ def run(name: str, seconds: float, idle_streams: int) -> None:
         try:
             began = time.monotonic()
             server.start()
-            started = time.monotonic() - began
+            found: dict[str, Figures] = {"start": {"seconds": time.monotonic() - began}}
             asyncio.run(create(namesrv))
             time.sleep(2)  # Apache's broker registers a new topic a little later
+            for group in (GROUP, f"{GROUP}-java"):  # so that both begin before the first message
+                load(address, "-mode", "receive", "-group", group, "-workers", "1", seconds=1)
             warm = measure(server, address, "-mode", "send", seconds=seconds)
-            sent = measure(server, address, "-mode", "send", seconds=seconds)
-            show(name, "send one", sent)
-            share = str(int((warm["messages"] + sent["messages"]) / 4 * 0.9))
-            for what, more in (("receive 32, ack each", []), ("receive 32, ack all", ["-together"])):
+            found["send one, raw"] = measure(server, address, "-mode", "send", seconds=seconds)
+            show(name, found, "send one, raw")
+            share = str(int((warm["messages"] + found["send one, raw"]["messages"]) / 4 * 0.9))
+            for what, more in (("receive 32 and ack each, raw", []), ("receive 32 and ack all, raw", ["-together"])):
                 arguments = ["-mode", "receive", "-messages", share, *more]
                 measure(server, address, *arguments, seconds=seconds)
-                show(name, what, measure(server, address, *arguments, seconds=seconds))
-            memory = server.memory_kib()
-            print(
-                f"{name:8} start {started:.2f} s, memory of its own {memory['anonymous'] / 1024:.0f} MiB",
-                flush=True,
-            )
+                found[what] = measure(server, address, *arguments, seconds=seconds)
+                show(name, found, what)
+            if with_java:
+                for mode, what in (("send", "send one, Java"), ("receive", "receive 32 and ack each, Java")):
+                    found[what] = measure_java(server, address, mode, root / "java", seconds)
+                    show(name, found, what)
+            found["memory"] = {"mib": server.memory_kib()["anonymous"] / 1024}
             if idle_streams:
-                cost = idle(server, address, idle_streams)
-                print(
-                    f"{name:8} {idle_streams} idle streams: {cost['kib']:.1f} KiB each, {cost['cpu_percent']:.1f} % CPU"
-                )
+                found["idle streams"] = idle(server, address, idle_streams)
+            print(f"{name:8} {found['start']} {found['memory']} {found.get('idle streams', '')}", flush=True)
+            return found
         finally:
             server.stop()
             if names is not None:
                 names.stop()
 
 
-def show(name: str, what: str, found: dict[str, Any]) -> None:
-    figures = f"{found['rate']:9,.0f} messages/s {found['cpu_us']:8.1f} µs CPU a message  p99 {found['p99_ms']:.1f} ms"
-    print(f"{name:8} {what:21} {figures}  ({found['messages']} messages) {found['failures'] or ''}", flush=True)
+def show(name: str, all_found: dict[str, Figures], what: str) -> None:
+    found = all_found[what]
+    figures = f"{found['rate']:9,.0f} messages/s {found['cpu_us']:8.1f} µs CPU a message ({found['messages']} messages)"
+    print(f"{name:8} {what:30} {figures} {found.get('failures') or ''}", flush=True)
+
+
+#: What was done, which figure of it, and the largest or smallest ratio of ours to Apache's
+GOALS = [
+    ("send one, raw", "rate", ">=", 3),
+    ("send one, raw", "cpu_us", "<=", 1 / 5),
+    ("receive 32 and ack each, raw", "rate", ">=", 3),
+    ("receive 32 and ack each, raw", "cpu_us", "<=", 1 / 5),
+    ("receive 32 and ack all, raw", "rate", ">=", 3),
+    ("receive 32 and ack all, raw", "cpu_us", "<=", 1 / 5),
+    ("send one, Java", "rate", ">=", 3),
+    ("send one, Java", "cpu_us", "<=", 1 / 5),
+    ("receive 32 and ack each, Java", "rate", ">=", 3),
+    ("receive 32 and ack each, Java", "cpu_us", "<=", 1 / 5),
+    ("memory", "mib", "<=", 1 / 8),
+    ("start", "seconds", "<=", 1 / 8),
+]
+NAMES = {"rate": "messages/s", "cpu_us": "µs CPU a message", "mib": "MiB of its own", "seconds": "s"}
+IDLE_KIB = 20.0
+
+
+def table(found: dict[str, dict[str, Figures]]) -> str:
+    lines = ["| work | figure | ArrowMQ | Apache | ratio | goal | met |", "|---|---|---:|---:|---:|---|---|"]
+    own, other = found.get("arrowmq", {}), found.get("apache", {})
+    for what, figure, sign, goal in GOALS:
+        ours, theirs = (each.get(what, {}).get(figure) for each in (own, other))
+        aim = f"{sign} {goal:g}" if goal >= 1 else f"{sign} 1/{1 / goal:g}"
+        cells = [f"{value:,.2f}" if value is not None else "—" for value in (ours, theirs)]
+        ratio = ours / theirs if ours is not None and theirs else None
+        met = "—" if ratio is None else "yes" if (ratio >= goal if sign == ">=" else ratio <= goal) else "**no**"
+        lines.append(
+            f"| {what} | {NAMES[figure]} | {cells[0]} | {cells[1]} | {'—' if ratio is None else f'{ratio:.3f}'} "
+            f"| {aim} | {met} |"
+        )
+    ours, theirs = (each.get("idle streams", {}).get("kib") for each in (own, other))
+    if ours is not None:
+        beside = f"{theirs:.1f}" if theirs is not None else "—"
+        met = "yes" if ours <= IDLE_KIB else "**no**"
+        lines.append(f"| idle Telemetry streams | KiB each | {ours:.1f} | {beside} | | <= {IDLE_KIB:g} | {met} |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--systems", nargs="+", default=["arrowmq", "apache"], choices=["arrowmq", "apache"])
-    parser.add_argument("--idle", type=int, default=0, metavar="N", help="open N idle Telemetry streams at the end")
+    parser.add_argument("--idle", type=int, default=5000, metavar="N", help="open N idle Telemetry streams at the end")
+    parser.add_argument("--no-java", action="store_true", help="without the Java client")
     given = parser.parse_args()
-    for name in given.systems:
-        run(name, given.seconds, given.idle)
+    generator()
+    if not given.no_java:
+        java_classes()
+    found = {name: run(name, given.seconds, given.idle, with_java=not given.no_java) for name in given.systems}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "proxy.json").write_text(json.dumps({"machine": machine(), "figures": found}, indent=1))
+    (RESULTS / "proxy.md").write_text(table(found))
+    print(table(found))
 
 
 if __name__ == "__main__":

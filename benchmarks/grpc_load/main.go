@@ -52,6 +52,11 @@ func described(id string) context.Context {
 		"x-mq-client-id", id, "x-mq-language", "GO", "x-mq-client-version", "5.1.4", "x-mq-protocol", "v2")
 }
 
+// Calls have a deadline, as those of the official clients: Apache's proxy cannot do without one.
+func limited() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(described("bench"), time.Minute)
+}
+
 func dial() *grpc.ClientConn {
 	connection, err := grpc.Dial(*address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithReadBufferSize(8192), grpc.WithWriteBufferSize(8192))
@@ -102,7 +107,9 @@ func (w *worker) send(turn int) int64 {
 			BodyEncoding: v2.Encoding_IDENTITY, BornTimestamp: timestamppb.Now(), BornHost: "bench"},
 		Body: make([]byte, *size),
 	}}}
-	answer, err := w.client.SendMessage(described("bench"), request)
+	deadline, cancel := limited()
+	defer cancel()
+	answer, err := w.client.SendMessage(deadline, request)
 	if err != nil {
 		w.failed = err.Error()
 		return -1
@@ -123,7 +130,9 @@ func (w *worker) receive() int64 {
 		InvisibleDuration:  durationpb.New(10 * time.Minute),
 		LongPollingTimeout: durationpb.New(5 * time.Second),
 	}
-	stream, err := w.client.ReceiveMessage(described("bench"), request)
+	deadline, cancel := limited()
+	defer cancel()
+	stream, err := w.client.ReceiveMessage(deadline, request)
 	if err != nil {
 		w.failed = err.Error()
 		return -1
@@ -151,7 +160,7 @@ func (w *worker) receive() int64 {
 	for at := 0; at < len(found); at += step {
 		entries := found[at:min(at+step, len(found))]
 		ack := &v2.AckMessageRequest{Group: request.Group, Topic: request.MessageQueue.Topic, Entries: entries}
-		answer, err := w.client.AckMessage(described("bench"), ack)
+		answer, err := w.client.AckMessage(deadline, ack)
 		if err != nil {
 			w.failed = err.Error()
 			return -1

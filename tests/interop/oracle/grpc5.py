@@ -40,7 +40,7 @@ def start(
     env |= more
     arguments = [endpoints, *(["tls"] if certificate is not None else [])]
     if flavour == "java":
-        command, env = java.command("Hand", arguments, folder, classpath=_java_classes())
+        command, env = java.command("Hand", arguments, folder, classpath=java_classes())
         return Hand(name, command, {**env, **more}, folder)
     if flavour == "python":
         # Nothing is remembered of the interpreter: it may be gone when the next run finds the packages.
@@ -53,7 +53,7 @@ def start(
     raise ValueError(f"no hand of flavour {flavour}")
 
 
-def _java_classes() -> str:
+def java_classes() -> str:
     toolchain.require("java", "javac", "mvn")
     source = SOURCES / "java"
     folder = toolchain.home() / f"grpc5-java-{_digest(source)}"
