@@ -18,7 +18,10 @@ from oracle.process import Server
 
 SOURCES = Path(__file__).resolve().parent.parent / "grpc5"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
-FLAVOURS = ("java", "python", "go", "node")
+#: `ARROWMQ_GRPC_FLAVOURS=python,go` plays the scenes with these clients alone
+FLAVOURS = tuple(os.environ.get("ARROWMQ_GRPC_FLAVOURS", "java,python,go,node,rust").split(","))
+#: What a client does not have at all: the crate `rocketmq` 5.0.0 has neither push consumer nor recall nor TLS
+MISSING = {"rust": {"push", "recall", "tls"}}
 _number = 0
 
 
@@ -50,6 +53,8 @@ def start(
         return Hand(name, [str(_go_program()), *arguments], env, folder)
     if flavour == "node":
         return Hand(name, ["node", str(_node_program()), *arguments], env, folder)
+    if flavour == "rust":
+        return Hand(name, [str(_rust_program()), *arguments], env, folder)
     raise ValueError(f"no hand of flavour {flavour}")
 
 
@@ -98,6 +103,21 @@ def _node_program() -> Path:
             shutil.copytree(source, fresh)
             toolchain.run(["npm", "install", "--no-audit", "--no-fund"], 600, folder=fresh)
     return folder / "hand.js"
+
+
+def _rust_program() -> Path:
+    """What it is built of stays for the next build: the client has some two hundred dependencies."""
+    toolchain.require("cargo", "protoc", "cc")
+    source = SOURCES / "rust"
+    folder = toolchain.home() / f"grpc5-rust-{_digest(source)}{_digest(source / 'src')}"
+    with toolchain.made_once(folder) as fresh:
+        if fresh:
+            shutil.copytree(source, fresh)
+            target = toolchain.home() / "cargo-target"
+            env = {**os.environ, "CARGO_TARGET_DIR": str(target)}
+            toolchain.run(["cargo", "build", "--release", "--quiet"], 1800, env=env, folder=fresh)
+            shutil.copy2(target / "release" / "hand", fresh / "hand")
+    return folder / "hand"
 
 
 def _digest(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""The tools that build and run foreign programs (JDK, Maven, Go, Node), and the folder where their work is kept.
+"""The tools that build and run foreign programs (JDK, Maven, Go, Node, Rust), and the folder where their work is kept.
 
 A missing tool is installed where that is possible without asking (root on Debian or Ubuntu); otherwise the run ends
 with one sentence that names the package.
@@ -23,6 +23,8 @@ PACKAGES = {
     "node": "nodejs",
     "npm": "npm",
     "cc": "gcc",
+    "cargo": "cargo",
+    "protoc": "protobuf-compiler",
 }
 
 
