@@ -51,6 +51,7 @@ KINDS = {
     "kept": "NORMAL",
     "lent": "NORMAL",
     "orphan": "TRANSACTION",
+    "either": "NORMAL",
 }
 #: From the kill of a server until a half message that nobody has ended is decided: its start, a client that finds back,
 #: a check of the half message that was due meanwhile
@@ -231,6 +232,22 @@ def test_a_topic_that_does_not_exist_is_refused(place: Place) -> None:
         return False
 
     assert dict.fromkeys(grpc5.FLAVOURS, True) == played(place, scene)
+
+
+def test_a_dead_proxy_in_the_list_does_not_block_a_start(place: Place) -> None:
+    """The first of two addresses answers nobody; the client starts, sends and receives by the other."""
+
+    def scene(flavour: str) -> list[str]:
+        endpoints = f"{HOST}:{free_port()};{place.endpoints}"
+        with grpc5.start(flavour, endpoints, place.folder / "hands") as hand:
+            hand.do("simple", name="e", group=f"g-either-{flavour}", topic=f"either-{flavour}", await_ms=5000)
+            hand.do("send", topic=f"either-{flavour}", body="by the other")
+            return [each["body"] for each in hand.do("receive", name="e", number=1, wait_ms=30_000)]
+
+    flavours = tuple(flavour for flavour in grpc5.FLAVOURS if has(flavour, "list"))
+    with ThreadPoolExecutor(len(flavours)) as pool:
+        found = dict(zip(flavours, pool.map(scene, flavours), strict=True))
+    assert {flavour: ["by the other"] for flavour in flavours} == found
 
 
 def was_sent(hand: Hand, **message: Any) -> bool:

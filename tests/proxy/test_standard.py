@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 import grpc.aio
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from proxy_client import SERVICE, Stub
 
+from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import health_pb2, reflection_pb2
 from arrowmq.server import Node
+from waiting import until
 
 
 async def health(client: Stub, service: str) -> int:
@@ -56,3 +60,19 @@ async def test_what_is_not_there_is_an_answer(client: Stub) -> None:
     answer = await reflected(client, reflection_pb2.ServerReflectionRequest(file_containing_symbol="no.such"))
     assert isinstance(answer, reflection_pb2.ServerReflectionResponse)
     assert 5 == answer.error_response.error_code
+
+
+async def test_a_stop_lets_what_runs_end(node: Node, client: Stub) -> None:
+    """A poll that is open when the proxy stops is answered; a new connection is not taken."""
+    await client.consumes("group", "normal")
+    assert node.proxy is not None
+    server = node.proxy.server
+    polling = asyncio.ensure_future(client.stream(client.receive_request("group", "normal", poll_ms=1500)))
+    await until(lambda: any(each.core.open_streams > 1 for each in server.connections), 10)
+    stopping = asyncio.ensure_future(node.proxy.stop())
+    answers = await polling
+    assert v2.MESSAGE_NOT_FOUND == answers[0].status.code
+    assert answers[-1].HasField("delivery_timestamp")
+    await stopping
+    with pytest.raises(OSError, match="Connect call failed"):
+        await asyncio.open_connection("127.0.0.1", node.proxy.port)
