@@ -20,9 +20,8 @@ SOURCES = Path(__file__).resolve().parent.parent / "grpc5"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
 #: `ARROWMQ_GRPC_FLAVOURS=python,go` plays the scenes with these clients alone
 FLAVOURS = tuple(os.environ.get("ARROWMQ_GRPC_FLAVOURS", "java,python,go,node,rust").split(","))
-#: What a client does not have at all: the crate `rocketmq` 5.0.0 has neither push consumer nor recall nor TLS, and takes a
-#: list of addresses for one
-MISSING = {"rust": {"push", "recall", "tls", "list"}}
+#: What a client does not have at all: the crate `rocketmq` 5.0.0 has neither push consumer nor recall nor TLS
+MISSING = {"rust": {"push", "recall", "tls"}}
 _number = 0
 
 
