@@ -455,7 +455,12 @@ class Producer(Scope):
         address = route.master(broker_name)
         if address is None:
             raise Refused("recalling a message", broker_name, 0, f"topic {topic} has no route to broker {broker_name}")
-        ext = {"producerGroup": self.group, "topic": wire_topic, "recallHandle": recall_handle}
+        ext = {
+            "producerGroup": self.group,
+            "topic": wire_topic,
+            "recallHandle": recall_handle,
+            "bname": broker_name,
+        }
         answer = await self._session.ask(
             address, Command.request(RequestCode.RECALL_MESSAGE, ext), "recalling a message"
         )

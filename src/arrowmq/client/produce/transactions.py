@@ -104,6 +104,7 @@ class Transactions:
         ext = self._end_fields(receipt.topic, receipt.msg_id, receipt.transaction_id, state)
         ext["tranStateTableOffset"] = str(receipt.queue_offset)
         ext["commitLogOffset"] = str(parse_offset_message_id(receipt.offset_msg_id).physical_offset)
+        ext["bname"] = receipt.broker_name  # a proxy has one address for all brokers
         what = f"{state.name.lower()} of transaction {receipt.msg_id} to {receipt.topic}"
         for attempt in range(END_ATTEMPTS):
             route = await self._session.route(self._session.options.namespace.wrap(receipt.topic), for_sending=True)

@@ -235,6 +235,7 @@ class SimpleConsumer(Scope):
             address = self._master(broker_name)
         if address is None:
             raise NoRoute(", ".join(self._subscriptions), broker_name, f"The broker {broker_name} is in no route now")
+        request.ext["bname"] = broker_name  # a proxy has one address for all brokers
         try:
             return await self._session.ask(address, request, what, timeout_s, accept=accept)
         except Unreachable:
