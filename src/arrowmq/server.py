@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from arrowmq.broker.broker import Extension
     from arrowmq.controller.config import ControllerConfig
     from arrowmq.controller.controller import Controller
-    from arrowmq.metrics.page import ControllerPage, MetricsPage
+    from arrowmq.metrics.page import ControllerPage, MetricsPage, ProxyPage
     from arrowmq.namesrv.config import NamesrvConfig
     from arrowmq.namesrv.name_server import NameServer
     from arrowmq.proxy.config import ProxyConfig
     from arrowmq.proxy.proxy import Proxy
+    from arrowmq.proxy.remoting.server import RemotingProxy
     from arrowmq.replica.analytic import AnalyticReplica
     from arrowmq.replica.encrypted import HaTls
     from arrowmq.store.disk import Disk
@@ -86,11 +87,12 @@ class Node:
         self.broker: Broker | None = None
         self.replica: AnalyticReplica | None = None
         self.controller: Controller | None = None
-        self.metrics: MetricsPage | None = None
+        self.metrics: MetricsPage | ProxyPage | None = None
         self.controller_metrics: ControllerPage | None = None
         #: What components that are not named here say of themselves when the node is ready
         self.also_ready: list[str] = []
         self.proxy: Proxy | None = None
+        self.remoting_proxy: RemotingProxy | None = None
 
     @property
     def namesrv_address(self) -> str:
@@ -129,7 +131,8 @@ class Node:
             except Exception as failure:
                 log.exception("the %s did not stop in good order", component.name)
                 failures.append(failure)
-        self.proxy = self.metrics = self.controller_metrics = self.broker = self.controller = self.namesrv = None
+        self.proxy = self.remoting_proxy = self.metrics = self.controller_metrics = None
+        self.broker = self.controller = self.namesrv = None
         if failures:
             raise failures[0]
 
@@ -248,6 +251,40 @@ def cluster_proxy_part(config: ProxyConfig, auth: AuthSettings, of: Surroundings
     return part
 
 
+def remoting_proxy_part(config: ProxyConfig, of: Surroundings, *, is_optional: bool) -> Part:
+    """Behind the proxy before a cluster, whose back and certificate it shares."""
+
+    def part(node: Node) -> Component | None:
+        from arrowmq.proxy.backs.cluster import ClusterBack
+        from arrowmq.proxy.config import NO_REMOTING_PORT
+        from arrowmq.proxy.remoting.server import RemotingProxy
+
+        proxy = node.proxy
+        if config.remoting_listen_port == NO_REMOTING_PORT or proxy is None:
+            return None
+        assert isinstance(proxy.back, ClusterBack)
+        node.remoting_proxy = RemotingProxy(
+            config, proxy.back, of.clock, proxy.tls, is_optional=is_optional, on_ready=node.also_ready.append
+        )
+        return node.remoting_proxy
+
+    return part
+
+
+def proxy_metrics_part(config: ProxyConfig, clock: Clock) -> Part:
+    def part(node: Node) -> Component | None:
+        if node.proxy is None or config.metrics_exporter_type.upper() != "PROM":
+            return None
+        from arrowmq.metrics.page import ProxyPage
+
+        node.metrics = ProxyPage(node.proxy, clock)
+        if node.remoting_proxy is not None:
+            node.metrics.more.append(partial(_remoting_proxy_families, node.remoting_proxy))
+        return node.metrics
+
+    return part
+
+
 def local_proxy_part(config: ProxyConfig, of: Surroundings, *, is_optional: bool) -> Part:
     """A proxy in the broker's own process."""
 
@@ -297,6 +334,12 @@ def _proxy_families(proxy: Proxy) -> Collector:
     from arrowmq.metrics.proxy import ProxyFamilies
 
     return ProxyFamilies(proxy)
+
+
+def _remoting_proxy_families(front: RemotingProxy) -> Collector:
+    from arrowmq.metrics.proxy import RemotingProxyFamilies
+
+    return RemotingProxyFamilies(front)
 
 
 def replica_part(namesrv: str, broker_name: str, directory: Path, settings: Mapping[str, str]) -> Part:
@@ -467,4 +510,11 @@ def build_proxy_node(properties: Mapping[str, str], clock: Clock | None = None) 
             "innerClientAuthenticationCredentials of a super user there"
         )
     surroundings = Surroundings(clock or SystemClock(), outgoing_tls=outgoing)
-    return Node([tls_part(of_client, surroundings), cluster_proxy_part(config, auth, surroundings)])
+    return Node(
+        [
+            tls_part(of_client, surroundings),
+            cluster_proxy_part(config, auth, surroundings),
+            remoting_proxy_part(config, surroundings, is_optional="remotingListenPort" not in properties),
+            proxy_metrics_part(config, surroundings.clock),
+        ]
+    )

@@ -51,10 +51,21 @@ def another_hand(cluster: Target, tmp_path: Path) -> Iterator[HandOf]:
         yield lambda flavour: stack.enter_context(hands.start(flavour, cluster.namesrv, cluster.broker, tmp_path))
 
 
+@pytest.fixture(scope="session")
+def direct_hand(cluster: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hand | None]:
+    """Where clients are at a proxy, administrators are at the NameServer all the same."""
+    if cluster.proxy is None:
+        yield None
+        return
+    folder = tmp_path_factory.mktemp("admin")
+    with hands.start("java-5.5-json", cluster.real_namesrv, cluster.broker, folder) as hand:
+        yield hand
+
+
 @pytest.fixture
-def admin(hand_of: HandOf) -> Hand:
+def admin(hand_of: HandOf, direct_hand: Hand | None) -> Hand:
     """Creates topics and asks, whichever client a scene is about."""
-    return hand_of("java-5.5-json")
+    return direct_hand or hand_of("java-5.5-json")
 
 
 @pytest.fixture

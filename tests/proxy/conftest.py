@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -41,3 +42,14 @@ async def clients(node: Node) -> AsyncIterator[Clients]:
 @pytest.fixture
 def client(clients: Clients) -> Stub:
     return clients.new()
+
+
+@pytest.fixture
+def free_ports() -> list[int]:
+    """Ports that nobody listens on now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    try:
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

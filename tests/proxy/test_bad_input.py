@@ -115,7 +115,25 @@ async def test_any_request_gets_an_answer(client: Stub, caplog: pytest.LogCaptur
     assert await works(client)
 
 
-@pytest.mark.parametrize("key", ["remotingListenPort", "remotingAdvertisedAddress"])
-def test_remoting_through_the_proxy_is_refused_with_a_sentence(key: str) -> None:
-    with pytest.raises(ConfigError, match="serves gRPC alone"):
-        ProxyConfig.from_properties({key: "127.0.0.1:8080"})
+@pytest.mark.parametrize("key", ["remotingListenPort", "remotingAdvertisedAddress", "remotingBrokerPorts"])
+def test_remoting_in_a_brokers_process_is_refused_with_a_sentence(key: str) -> None:
+    with pytest.raises(ConfigError, match="remoting clients connect to the broker itself"):
+        ProxyConfig.from_properties({"proxyMode": "LOCAL", key: "8080"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("remotingListenPort", "-2"),
+        ("remotingListenPort", "65536"),
+        ("remotingAdvertisedAddress", "without a port"),
+        ("remotingBrokerPorts", "8091"),
+        ("remotingBrokerPorts", "broker-a:0"),
+        ("remotingBrokerPorts", "broker-a:8091;broker-b:8091"),
+        ("remotingBrokerPorts", "broker-a:8091;broker-a:8092"),
+        ("metricsExporterType", "OTLP_GRPC"),
+    ],
+)
+def test_settings_of_remoting_that_make_no_sense_are_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        ProxyConfig.from_properties({key: value})

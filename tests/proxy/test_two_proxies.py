@@ -13,7 +13,7 @@ from arrowmq.server import Node, build_node, build_proxy_node
 
 
 async def started_proxy(namesrv: str) -> tuple[Node, Clients]:
-    node = build_proxy_node({**SETTINGS, "grpcServerPort": "0", "namesrvAddr": namesrv})
+    node = build_proxy_node({**SETTINGS, "grpcServerPort": "0", "remotingListenPort": "0", "namesrvAddr": namesrv})
     await node.start()
     assert node.proxy is not None
     return node, Clients(f"127.0.0.1:{node.proxy.port}")

@@ -26,7 +26,14 @@ AUTH = {
     "innerClientAuthenticationCredentials": INNER,
     "authenticationWhitelist": "apache.rocketmq.v2.NotifyClientTerminationRequest",
 }
-PROXY = {**SETTINGS, **AUTH, "grpcServerPort": "0", "userCacheRefreshSeconds": "0", "userCacheExpiredSeconds": "0"}
+PROXY = {
+    **SETTINGS,
+    **AUTH,
+    "grpcServerPort": "0",
+    "remotingListenPort": "0",
+    "userCacheRefreshSeconds": "0",
+    "userCacheExpiredSeconds": "0",
+}
 OK, UNAUTHORIZED = v2.OK, v2.UNAUTHORIZED
 NOT_SERVED = {"QueryOffset", "GetOffset", "UpdateOffset", "PullMessage"}  # by no proxy, Apache's or ours
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from arrowmq.broker.broker import Broker
     from arrowmq.clock import Clock
     from arrowmq.controller.controller import Controller
+    from arrowmq.proxy.proxy import Proxy
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +158,20 @@ class ControllerPage(Page):
         from arrowmq.metrics.controller import ControllerFamilies
 
         return ControllerFamilies(self.controller, self.loop_watch)
+
+
+class ProxyPage(Page):
+    """That of a proxy before a cluster, for everybody who reaches it, as Apache's."""
+
+    def __init__(self, proxy: Proxy, clock: Clock) -> None:
+        config = proxy.config
+        super().__init__(clock, config.metrics_prom_exporter_host, config.metrics_prom_exporter_port)
+        self.proxy = proxy
+
+    def families(self) -> Collector:
+        from arrowmq.metrics.proxy import ProxyFamilies
+
+        return ProxyFamilies(self.proxy, self.loop_watch)
 
 
 def _credentials(head: bytes) -> tuple[str, str]:

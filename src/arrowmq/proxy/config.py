@@ -1,8 +1,9 @@
 """The proxy's settings, by the names of Apache's rmq-proxy.json.
 
 Thread pools, queues of them and caches of Apache's proxy have no counterpart here; such keys are reported as without
-effect. Ours alone: `bindAddress` and `grpcAdvertisedAddress`, for proxies behind a name or in a container. What would
-ask for remoting through the proxy is refused: it serves gRPC alone.
+effect. Ours alone: `bindAddress`, `grpcAdvertisedAddress` and `remotingAdvertisedAddress`, for proxies behind a name
+or in a container, `remotingBrokerPorts` and `remotingProxyProtocol`. What is about remoting is for a proxy before a
+cluster: in a broker's process remoting clients are served by the broker itself.
 """
 
 from __future__ import annotations
@@ -13,11 +14,19 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from arrowmq.config import ConfigError, camel_case, fill
-from arrowmq.remoting.address import AddressError, parse_addresses
+from arrowmq.remoting.address import AddressError, parse_address, parse_addresses
 
 GRPC_PORT = 8081
-NO_REMOTING = "this proxy serves gRPC alone: remoting clients connect to the brokers themselves, through a NameServer"
-REFUSED = dict.fromkeys(("remotingListenPort", "remotingAdvertisedAddress"), NO_REMOTING)
+REMOTING_PORT = 8080
+NO_REMOTING_PORT = -1
+_OF_REMOTING = (
+    "remotingListenPort",
+    "remotingAccessAddr",
+    "remotingAdvertisedAddress",
+    "remotingBrokerPorts",
+    "remotingProxyProtocol",
+)
+NOT_IN_BROKER = "a proxy in a broker's process serves gRPC alone; remoting clients connect to the broker itself"
 
 
 @dataclass(slots=True)
@@ -34,6 +43,17 @@ class ProxyConfig:
     grpc_shutdown_time_seconds: int = 30
     grpc_max_inbound_message_size: int = 16 * 1024 * 1024
     grpc_client_idle_time_mills: int = 120_000
+
+    #: 0: a free one; -1: none
+    remoting_listen_port: int = REMOTING_PORT
+    #: Apache's: the host alone by which clients reach this proxy
+    remoting_access_addr: str = ""
+    #: `host:port` by which clients reach this proxy; empty: the address that a client used itself
+    remoting_advertised_address: str = ""
+    #: `broker:port;broker:port`: ports for clients that do not say which broker they mean
+    remoting_broker_ports: str = ""
+    #: brokers are told each client's own address
+    remoting_proxy_protocol: bool = False
 
     tls_test_mode_enable: bool = True
     tls_cert_path: str = ""
@@ -78,6 +98,10 @@ class ProxyConfig:
     subscription_group_config_cache_refresh_seconds: int = 20
     transaction_heartbeat_period_second: int = 20
 
+    metrics_exporter_type: str = "DISABLE"
+    metrics_label: str = ""  # further labels of every metric, name:value,name:value
+    metrics_prom_exporter_host: str = "127.0.0.1"
+    metrics_prom_exporter_port: int = 5557
     metric_collector_mode: str = "off"
     metric_collector_address: str = ""
     user_cache_refresh_seconds: int = 20
@@ -89,10 +113,11 @@ class ProxyConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> tuple[ProxyConfig, list[str]]:
         """The settings, and the keys that are not among them. Raises `ConfigError`."""
-        for key, why in REFUSED.items():
-            if properties.get(key):
-                raise ConfigError(f"{key}={properties[key]}: {why}")
         config, unknown = fill(cls, properties)
+        if config.proxy_mode.upper() == "LOCAL":
+            for key in _OF_REMOTING:
+                if properties.get(key):
+                    raise ConfigError(f"{key}={properties[key]}: {NOT_IN_BROKER}")
         config.check()
         return config, sorted(unknown)
 
@@ -103,11 +128,36 @@ class ProxyConfig:
             parse_addresses(self.grpc_advertised_address)
         except AddressError as error:
             raise ConfigError(f"grpcAdvertisedAddress: {error}") from error
+        try:
+            if self.remoting_advertised_address:
+                parse_address(self.remoting_advertised_address)
+        except AddressError as error:
+            raise ConfigError(f"remotingAdvertisedAddress: {error}") from error
+        self.broker_ports  # noqa: B018 - raises where it cannot be read
+        if not NO_REMOTING_PORT <= self.remoting_listen_port < 65536:
+            raise ConfigError(
+                f"remotingListenPort={self.remoting_listen_port}: expected a port, 0 (a free one) or -1 (none)"
+            )
+        if self.proxy_mode.upper() == "CLUSTER" and self.metrics_exporter_type.upper() not in ("DISABLE", "PROM"):
+            raise ConfigError(f"metricsExporterType={self.metrics_exporter_type}: expected PROM or DISABLE")
         if self.metric_collector_mode.lower() not in ("off", "on", "proxy"):
             raise ConfigError(f"metricCollectorMode={self.metric_collector_mode}: expected off, on or proxy")
         for name in ("grpc_max_inbound_message_size", "grpc_client_consumer_long_polling_batch_size"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{camel_case(name)}={getattr(self, name)}: expected more than 0")
+
+    @property
+    def broker_ports(self) -> dict[str, int]:
+        """By broker, the port for clients that mean it. Raises `ConfigError`."""
+        found: dict[str, int] = {}
+        for part in filter(None, (each.strip() for each in self.remoting_broker_ports.split(";"))):
+            name, colon, port = part.rpartition(":")
+            if not colon or not name.strip() or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+                raise ConfigError(f"remotingBrokerPorts: {part!r} is no broker:port, such as broker-a:8091")
+            if name in found or int(port) in found.values():
+                raise ConfigError(f"remotingBrokerPorts: {part!r} names a broker or a port a second time")
+            found[name.strip()] = int(port)
+        return found
 
     @property
     def credentials(self) -> tuple[str, str] | None:

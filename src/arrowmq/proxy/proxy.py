@@ -22,9 +22,10 @@ class Proxy:
 
     def __init__(self, config: ProxyConfig, back: Back, clock: Clock, *, is_optional: bool = False) -> None:
         self.config = config
+        self.back = back
         self._is_optional = is_optional
         self.service = MessagingService(config, back, clock)
-        tls = ProxyTls(
+        self.tls = ProxyTls(
             mode=config.tls_server_mode.strip().lower(),
             certificate=config.tls_cert_path,
             key=config.tls_key_path,
@@ -32,7 +33,9 @@ class Proxy:
             is_test=config.tls_test_mode_enable,
         )
         bounds = Bounds(idle_s=config.grpc_client_idle_time_mills / 1000)
-        self.server = GrpcServer(clock, tls=tls, bounds=bounds, max_message_bytes=config.grpc_max_inbound_message_size)
+        self.server = GrpcServer(
+            clock, tls=self.tls, bounds=bounds, max_message_bytes=config.grpc_max_inbound_message_size
+        )
         self.server.add(*self.service.methods())
         self.server.methods.unserved |= {f"/{SERVICE}/{name}".encode() for name in UNSERVED}
 

@@ -133,6 +133,13 @@ class RemotingClient:
         await asyncio.sleep(0)  # lets the transports report their end
 
     async def _dial(self, address: str) -> Connection:
+        connection = await self.dial(address)
+        self._connections[address] = connection
+        connection.on_close(lambda closed: self._lost(address, closed))
+        return connection
+
+    async def dial(self, address: str) -> Connection:
+        """A connection of its own, that nobody else is given: for who speaks in another's name."""
         host, port = parse_address(address)
         context = context_of(self._tls)
         try:
@@ -153,8 +160,6 @@ class RemotingClient:
         if connection.closed:
             raise ConnectionLost(address, f"{address} closed the connection at once")
         connection.name = address
-        self._connections[address] = connection
-        connection.on_close(lambda closed: self._lost(address, closed))
         return connection
 
     def _dialled(self, address: str, task: asyncio.Task[Connection]) -> None:

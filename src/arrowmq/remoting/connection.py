@@ -396,6 +396,15 @@ class Connection(Intake, asyncio.BufferedProtocol):
         if not self._is_paused and not self.closed and self._transport is not None:
             self._transport.resume_reading()
 
+    def stop_reading(self) -> None:
+        """For who hands on what this peer sends to somebody who takes no more: its answers wait in the sockets."""
+        if self._transport is not None and not self.closed and not self._is_ending:
+            self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        if self._transport is not None and not self.closed and not self._is_ending and not self._is_paused:
+            self._transport.resume_reading()
+
     def sweep(self, now: float) -> None:
         """Called now and then: ends the connection if its peer has gone quiet or does not take its answers."""
         limits = self._endpoint.limits

@@ -42,6 +42,17 @@ class ProxyHeader:
         return self.attributes[ADDRESS], int(self.attributes[PORT])
 
 
+def proxy_line(source: tuple[str, int], target: tuple[str, int]) -> bytes:
+    """A PROXY v1 header that tells who is really there, and what it connected to."""
+    try:
+        versions = {ipaddress.ip_address(host).version for host in (source[0], target[0])}
+    except ValueError:
+        versions = set()
+    if len(versions) != 1:
+        return b"PROXY UNKNOWN\r\n"
+    return f"PROXY TCP{versions.pop()} {source[0]} {target[0]} {source[1]} {target[1]}\r\n".encode()
+
+
 def is_tls(data: memoryview) -> bool:
     return len(data) > 0 and data[0] == TLS_HANDSHAKE
 

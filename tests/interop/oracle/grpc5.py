@@ -132,6 +132,7 @@ def arrow_proxy(folder: Path, namesrv: str, /, port: int = 0, **config: Value) -
     """`arrowmq proxy` before a cluster."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
+    config = {"remotingListenPort": free_port(), **config}
     settings = [part for key, value in config.items() for part in ("--set", f"{key}={java.text(value)}")]
     command = [*arrow.COMMAND, "proxy", "-n", namesrv, "--port", str(port), *settings]
     return Server("arrowmq-proxy", command, folder, port=port, ready="ready", env=arrow.environment())

@@ -101,9 +101,9 @@ class ClusterBack:
         self._masters: dict[str, str] = {}
         self._on_check: TransactionCheck = lambda broker, command: None
         settings = auth or AuthSettings()
-        self._users = ClusterUsers(config, clock, self._ask_any)
-        access = Access(settings, self._users, config.rocket_mq_cluster_name, Audit("proxy", clock))
-        self._rights = Rights(access)
+        self.users = ClusterUsers(config, clock, self._ask_any)
+        self.access = Access(settings, self.users, config.rocket_mq_cluster_name, Audit("proxy", clock))
+        self._rights = Rights(self.access)
 
     async def start(self, on_check: TransactionCheck) -> None:
         self._on_check = on_check
@@ -264,7 +264,7 @@ class ClusterBack:
         the users that it asks brokers for."""
         if not self._rights.is_on:
             return None
-        await self._users.learn(caller.authorization)
+        await self.users.learn(caller.authorization)
         return self._rights.known(caller)
 
     def require(self, caller: Caller, *, topics: dict[str, str], group: str = "") -> None:

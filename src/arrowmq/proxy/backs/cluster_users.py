@@ -58,9 +58,16 @@ class ClusterUsers:
     async def learn(self, authorization: str) -> None:
         """Know whoever this signature claims to be of, before it is checked. Raises `Fault`."""
         given = read_authorization(authorization)
-        if given is None:
-            return
-        name = given[0]
+        if given is not None:
+            await self.know(given[0])
+
+    def is_fresh(self, name: str) -> bool:
+        """Whether what is known of this name need not be asked for again."""
+        asked_at = self._asked_at.get(name)
+        return asked_at is not None and self._clock.monotonic() - asked_at < self._fresh_s
+
+    async def know(self, name: str) -> None:
+        """Know whoever has this name. Raises `Fault`."""
         asked_at = self._asked_at.get(name)
         now = self._clock.monotonic()
         if asked_at is not None and now - asked_at < self._fresh_s:
