@@ -90,6 +90,12 @@ pop-steps: setup  ## the model's steps over the wire on our broker and on Apache
 interop-grpc: setup  ## RocketMQ's own gRPC clients through every kind of proxy, and the conversation with Apache's (10 minutes)
 	ARROWMQ_ALL_PLACES=1 $(PYTEST) -m interop tests/interop -k grpc
 
+interop-remoting: setup  ## remoting clients through our proxy before every kind of broker, and through Apache's; then the suites of Java, Go and Node by our proxy (15 minutes)
+	ARROWMQ_ALL_PLACES=1 $(PYTEST) -m interop tests/interop/test_remoting_proxy.py
+	$(PYTEST) -m interop tests/interop/test_every_client.py --target proxy
+	$(PYTEST) -m interop tests/interop/test_every_client.py --target proxy-apache -k "5.5-json"
+	$(BIN)/python tests/interop/client_suite.py proxy
+
 client-suite: setup  ## the Python client's own tests, unchanged, against the Apache broker: 5.5 and 4.9 (6 minutes)
 	$(BIN)/python tests/interop/client_suite.py
 

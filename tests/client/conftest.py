@@ -1,15 +1,18 @@
 """The clusters that the client's tests run against.
 
 `cluster` is the NameServer address of ArrowMQ in this process, or of the cluster that ARROWMQ_TEST_NAMESRV names: the
-tests are the same for both. Tests that stop and break servers have a broker of their own (`arrowmq_broker`).
+tests are the same for both. Where that is the port of a proxy, ARROWMQ_TEST_ADMIN names the NameServer behind it, for
+administrators. Tests that stop and break servers have a broker of their own (`arrowmq_broker`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -28,6 +31,22 @@ def cluster() -> Iterator[str]:
         return
     with BrokerThread(settings={"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}) as broker:
         yield broker.namesrv
+
+
+@pytest.fixture(scope="session", autouse=True)
+def administrators_go_to_the_name_server() -> Iterator[None]:
+    """A proxy passes on what producers and consumers ask, and nothing else."""
+    proxy, behind = os.environ.get("ARROWMQ_TEST_NAMESRV"), os.environ.get("ARROWMQ_TEST_ADMIN")
+    with pytest.MonkeyPatch.context() as patch:
+        if proxy and behind:
+            start = arrowmq.Admin.__init__
+
+            @functools.wraps(start)
+            def started(self: arrowmq.Admin, namesrv: Any = None, **options: Any) -> None:
+                start(self, behind if namesrv == proxy else namesrv, **options)
+
+            patch.setattr(arrowmq.Admin, "__init__", started)
+        yield
 
 
 @pytest.fixture
