@@ -315,6 +315,33 @@ async def test_it_goes_to_the_broker_whose_port_it_came_in_by(cluster: Cluster, 
     assert {"broker-a": 1, "broker-b": 2} == stored
 
 
+async def test_a_client_with_a_connection_to_each_port_is_one_member_at_each_broker(
+    cluster: Cluster, free_ports: list[int]
+) -> None:
+    setting = ";".join(f"{name}:{port}" for name, port in zip(sorted(BOTH), free_ports, strict=False))
+    proxy = await cluster.proxy({"remotingBrokerPorts": setting})
+    seen: list[bytes] = []
+
+    async def take(message: arrowmq.ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    options = {"group": "billing", "topic": "orders", "consume_from": "first", "heartbeat_interval_s": 0.2}
+    async with (
+        cluster.admin() as admin,
+        arrowmq.Producer(proxy.address) as producer,
+        arrowmq.PushConsumer(proxy.address, handler=take, **options) as consumer,  # type: ignore[arg-type]
+    ):
+        await until(lambda: 4 == len(consumer.assignment), 20)
+        for number in range(12):
+            await producer.send("orders", b"%d" % number)
+        await until(lambda: 12 == len(seen), 20)
+        for address in (await admin.masters()).values():
+            members = await admin.consumers_at(address, "billing")
+            assert members is not None
+            assert 1 == len(members.connection_set)
+        assert 4 == len(consumer.assignment)
+
+
 # --- addresses ----------------------------------------------------------------------------------------------------
 
 

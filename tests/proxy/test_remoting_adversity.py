@@ -310,7 +310,7 @@ async def test_the_metrics_page_of_a_proxy_tells_of_both_kinds_of_clients(cluste
             arrowmq.Producer(node.remoting_proxy.address) as producer,
             arrowmq.Consumer(node.remoting_proxy.address, group="billing", topic="orders"),
         ):
-            await producer.send("orders", b"x")
+            await producer.send("orders", b"x", queue=arrowmq.MessageQueue("orders", "broker-a", 0))
             reader, writer = await asyncio.open_connection("127.0.0.1", node.metrics.port)
             writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
             page = (await reader.read()).decode()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from arrowmq.auth.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 from arrowmq.client.errors import ArrowMQError, NamesrvUnreachable
+from arrowmq.client.errors import Refused as NamesrvRefused
 from arrowmq.client.session import Session
 from arrowmq.clock import Clock
 from arrowmq.remoting.handlers import Refused
@@ -100,6 +101,8 @@ class Directory:
             if known is None or known[1] is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
             found = known[1]
+        except NamesrvRefused as no:
+            raise Refused(no.code, no.remark or str(no)) from no
         if found is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}")
         return found

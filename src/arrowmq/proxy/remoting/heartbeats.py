@@ -7,7 +7,7 @@ that the client consumes and sends to, as the client would have done, and counts
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from arrowmq.clock import Clock
@@ -32,10 +32,16 @@ class Beat:
 
 
 class Heartbeats:
-    """What the clients of one connection said of themselves last."""
+    """What the clients of one connection said of themselves last.
 
-    def __init__(self, directory: Directory) -> None:
+    A client has a connection to each address that it was told, and sends its heartbeats on all of them. Where brokers
+    have ports of their own (`elsewhere`), each is introduced to a client by the connection at its port alone: a broker
+    that knew a client twice would count it as two members of its group.
+    """
+
+    def __init__(self, directory: Directory, port_broker: str = "", elsewhere: Collection[str] = ()) -> None:
         self._directory = directory
+        self._port_broker, self._elsewhere = port_broker, frozenset(elsewhere)
         self._beats: dict[str, Beat] = {}
         self._sent_to: dict[str, None] = {}
 
@@ -78,7 +84,11 @@ class Heartbeats:
         found: set[str] = set()
         for topic in consumed | self._sent_to.keys():
             found.update(await self._directory.brokers_of(topic))
-        return found
+        return self.here(found)
+
+    def here(self, brokers: Iterable[str]) -> set[str]:
+        """Those of them that clients of this connection are known to by it."""
+        return {self._port_broker} if self._port_broker else set(brokers) - self._elsewhere
 
     async def brokers_of_group(self, group: str) -> list[str]:
         """Those that know the members of a group, in an order that is the same for all of them."""
@@ -86,7 +96,8 @@ class Heartbeats:
         for beat in list(self._beats.values()):
             for topic in beat.topics.get(group, ()):
                 found.update(await self._directory.brokers_of(topic))
-        return sorted(found or self._directory.names)
+        found = found or self._directory.names
+        return sorted(self.here(found) or found)
 
 
 class Introductions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from functools import partial
 
 from arrowmq.clock import Clock
@@ -41,7 +42,8 @@ class Upstream:
 
 
 class ClientLink:
-    """`port_broker`: the broker whose port the client came in by; `sends_proxy_line`: brokers are told who it is."""
+    """`port_broker`: the broker whose port the client came in by; `elsewhere`: brokers that have such a port;
+    `sends_proxy_line`: brokers are told who it is."""
 
     def __init__(
         self,
@@ -51,11 +53,12 @@ class ClientLink:
         clock: Clock,
         *,
         port_broker: str = "",
+        elsewhere: Collection[str] = (),
         sends_proxy_line: bool = False,
     ) -> None:
         self.client = client
         self.port_broker = port_broker
-        self.heartbeats = Heartbeats(directory)
+        self.heartbeats = Heartbeats(directory, port_broker, elsewhere)
         self._remoting, self._directory, self._clock = remoting, directory, clock
         self._sends_proxy_line = sends_proxy_line
         self._upstreams: dict[str, Upstream] = {}

@@ -170,14 +170,18 @@ class ClientRequests:
     @handles(Code.QUERY_ASSIGNMENT)
     async def query_assignment(self, call: Call) -> Answer:
         topic = fastjson.loads(call.body, QueryAssignment).topic
-        return await self._ask_one(call, await self._directory.brokers_of(topic))
+        return await self._ask_one(call, await self._brokers_of(call, topic))
 
     @handles(Code.CHECK_CLIENT_CONFIG)
     async def check_client_config(self, call: Call) -> Answer:
         """Asked before a client's first heartbeat: whether a broker can read its filter."""
         wanted = fastjson.loads(call.body, CheckClientConfig).subscription_data
-        brokers = [] if wanted is None else await self._directory.brokers_of(wanted.topic)
+        brokers = [] if wanted is None else await self._brokers_of(call, wanted.topic)
         return await self._ask_one(call, brokers) if brokers else Answer()
+
+    async def _brokers_of(self, call: Call, topic: str) -> list[str]:
+        brokers = await self._directory.brokers_of(topic)
+        return sorted(link_of(call).heartbeats.here(brokers)) or brokers
 
     async def _ask_one(self, call: Call, brokers: Sequence[str]) -> Answer:
         """The first good answer, else the last one."""
@@ -222,16 +226,14 @@ class ClientRequests:
     async def unregister(self, call: Call) -> Answer:
         link = link_of(call)
         link.heartbeats.forget(call.ext.get("clientID", ""))
-        refusal: Answer | None = None
-        for upstream in link.upstreams:
+        upstreams = link.upstreams
+        for upstream in upstreams:
             upstream.introductions.forget()
-            try:
-                answer = await upstream.connection.request(passed_on(call.command), TIMEOUT_S)
-            except RemotingError:
-                continue  # a broker that is gone has forgotten it anyway
-            if answer.code != ResponseCode.SUCCESS:
-                refusal = answer_of(answer)
-        return refusal or Answer()
+        asked = (upstream.connection.request(passed_on(call.command), TIMEOUT_S) for upstream in upstreams)
+        # A broker that is gone has forgotten the client anyway.
+        answers = [each for each in await asyncio.gather(*asked, return_exceptions=True) if isinstance(each, Command)]
+        refusals = [answer_of(answer) for answer in answers if answer.code != ResponseCode.SUCCESS]
+        return refusals[0] if refusals else Answer()
 
     # --- answered here -----------------------------------------------------------------------------------------------
 

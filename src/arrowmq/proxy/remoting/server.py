@@ -125,6 +125,7 @@ class RemotingProxy:
             self.directory,
             self._clock,
             port_broker=self._port_brokers.get(client.local[1], ""),
+            elsewhere=self._ports,
             sends_proxy_line=self.config.remoting_proxy_protocol,
         )
 
