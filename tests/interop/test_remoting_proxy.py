@@ -2,7 +2,7 @@
 
 Places: our proxy before a broker of Apache's and one of ours; with ARROWMQ_ALL_PLACES=1 (`make interop-remoting`) also
 before two of ours, before two of Apache's, and Apache's own proxy before one of each, for what it passes on. Clients
-that do not name their broker come in by a port for each (`remotingBrokerPorts`).
+that do not name their broker have a second proxy, with a port for each broker (`remotingBrokerPorts`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BROKERS = ("broker-a", "broker-b")
 
 
 class Place:
-    """Two brokers, a NameServer of ours, and a proxy whose remoting port clients are given."""
+    """Two brokers, a NameServer of ours, and proxies whose remoting ports clients are given."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self.folder = kind, folder
@@ -73,22 +73,31 @@ class Place:
             else:
                 self.enter(arrow.broker(folder / name, port, names.address, name=name, **CONFIG))
         asyncio.run(self._await_brokers())
-        self.port = free_port()
-        self.namesrv = f"{HOST}:{self.port}"
-        self.proxy = self.enter(self.new_proxy(self.port))
+        self._proxies: dict[bool, tuple[Server, str]] = {}
+        self.namesrv = self.proxy_for(JAVA_5)[1]
 
     def enter(self, server: Server) -> Server:
         return self._stack.enter_context(server)
 
-    def new_proxy(self, port: int) -> Server:
+    def proxy_for(self, flavour: str) -> tuple[Server, str]:
+        """The proxy that clients of this flavour use, and its remoting port."""
+        has_ports = self.proxy_of == "arrowmq" and "5.5" not in flavour
+        if has_ports not in self._proxies:
+            self._proxies[has_ports] = self.new_proxy(has_ports=has_ports)
+        return self._proxies[has_ports]
+
+    def new_proxy(self, *, has_ports: bool = False) -> tuple[Server, str]:
+        port = free_port()
         folder = self.folder / f"p{port}"
         if self.proxy_of == "apache":
             # It takes topics that do not say their kind for ones of normal messages alone.
-            return grpc5.apache_proxy(
+            server = grpc5.apache_proxy(
                 folder, self.real_namesrv, remotingListenPort=port, enableTopicMessageTypeCheck=False
             )
-        ports = ";".join(f"{name}:{free_port()}" for name in BROKERS)
-        return grpc5.arrow_proxy(folder, self.real_namesrv, remotingListenPort=port, remotingBrokerPorts=ports)
+        else:
+            ports = ";".join(f"{name}:{free_port()}" for name in BROKERS) if has_ports else ""
+            server = grpc5.arrow_proxy(folder, self.real_namesrv, remotingListenPort=port, remotingBrokerPorts=ports)
+        return self.enter(server), f"{HOST}:{port}"
 
     async def _await_brokers(self) -> None:
         async with Admin(self.real_namesrv) as admin:
@@ -110,7 +119,7 @@ class Place:
 
     def hand(self, flavour: str) -> Hand:
         if flavour not in self._hands:
-            self._hands[flavour] = self.another_hand(flavour, self.namesrv)
+            self._hands[flavour] = self.another_hand(flavour, self.proxy_for(flavour)[1])
         return self._hands[flavour]
 
     def another_hand(self, flavour: str, namesrv: str) -> Hand:
@@ -288,9 +297,7 @@ async def pop_mode(place: Place, topic: str, group: str) -> None:
 @in_ours
 def test_members_at_two_proxies_and_at_the_brokers_share_the_queues(place: Place, scene: ProxyScene) -> None:
     topic, group = scene.topic(3), scene.name("g")
-    second = place.enter(place.new_proxy(free_port()))
-    remoting_port = next(part for part in second.command if part.startswith("remotingListenPort=")).partition("=")[2]
-    namesrvs = (place.namesrv, f"{HOST}:{remoting_port}", place.real_namesrv)
+    namesrvs = (place.namesrv, place.proxy_for(GO)[1], place.real_namesrv)
     members = [scene.listener(place.another_hand(JAVA_5, namesrv), topic, group) for namesrv in namesrvs]
     held = [set(member.holds(2, 60)) for member in members]
     assert [2, 2, 2] == [len(queues) for queues in held]
@@ -307,8 +314,9 @@ def test_nothing_acknowledged_is_lost_by_a_killed_proxy(place: Place, scene: Pro
     hand, topic = place.hand(flavour), scene.topic()
     listener, producer = scene.listener(hand, topic), scene.producer(hand, timeout=3000)
     acknowledged = _acknowledged(producer.send(topic, before := messages(30, "before")), before)
-    place.proxy.kill()
-    place.proxy.start()
+    proxy, _ = place.proxy_for(flavour)
+    proxy.kill()
+    proxy.start()
     deadline = time.monotonic() + 90
     left = messages(30, "after")
     while left and time.monotonic() < deadline:
