@@ -14,5 +14,6 @@ the controller.
     lease          how long a master may go on that does not hear from its controllers
     forwarding     sends to a broker that is master no longer go to the one that is
     controllers    asking the controllers, whichever leads
+    heartbeats     telling all of them that this broker lives
     replication    puts these together for one broker
 """

@@ -32,6 +32,7 @@ from arrowmq.replica.controlled.epochs import EpochFile, end_of
 from arrowmq.replica.controlled.feeds import ControlledFeeds
 from arrowmq.replica.controlled.follower import ControlledFollower
 from arrowmq.replica.controlled.forwarding import Forwarding
+from arrowmq.replica.controlled.heartbeats import Heartbeats
 from arrowmq.replica.controlled.identity import IdentityFiles
 from arrowmq.replica.controlled.lease import WriteLease
 from arrowmq.replica.replication import Replication
@@ -41,7 +42,7 @@ from arrowmq.wire.bodies import EpochEntry, EpochEntryCache, SyncStateSet
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import Command
-from arrowmq.wire.headers import BrokerHeartbeat, ExchangeHAInfo, NotifyBrokerRoleChanged
+from arrowmq.wire.headers import ExchangeHAInfo, NotifyBrokerRoleChanged
 from arrowmq.wire.headers.declare import decode_header
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class ControlledReplication(Replication):
             self.feeds.heard_from_others,
             self._lease_changed,
         )
+        self.heartbeats = Heartbeats(broker, self.controllers, self.epochs, lambda: self.broker_id, self.lease.renewed)
         self.broker_id = 0
         self.master_id: int | None = None
         self.epoch = 0  # of the role that was taken last
@@ -132,7 +134,7 @@ class ControlledReplication(Replication):
         identity = self.identity.load()
         if identity is not None:
             self.broker_id = identity.broker_id
-        self._tasks = [asyncio.ensure_future(self._live()), asyncio.ensure_future(self._beat_forever())]
+        self._tasks = [asyncio.ensure_future(self._live()), asyncio.ensure_future(self.heartbeats.run())]
 
     async def stop(self) -> None:
         for task in [*self._tasks, *([self._set_task] if self._set_task is not None else [])]:
@@ -172,7 +174,7 @@ class ControlledReplication(Replication):
         if not self.broker_id:
             self.broker_id = await self._obtain_id()
         decided = await self.controllers.register(self.broker_id, self.broker.address.text)
-        await self._beat()
+        await self.heartbeats.beat()
         if decided.master_id is None:
             decided = await self.controllers.elect(self.broker_id)
         await self.take(decided)
@@ -195,51 +197,6 @@ class ControlledReplication(Replication):
         if decided.master_id is None and decided.master_epoch >= self.epoch:
             decided = await self.controllers.elect(self.broker_id)
         await self.take(decided)
-
-    # Heartbeats
-
-    async def _beat_forever(self) -> None:
-        """One after another at their interval, answered or not: a controller that hangs must not keep those that do not
-        from hearing of this broker."""
-        beats: set[asyncio.Task[None]] = set()
-        try:
-            while True:
-                if self.broker_id:
-                    beat = asyncio.ensure_future(self._beat_safely())
-                    beats.add(beat)
-                    beat.add_done_callback(beats.discard)
-                await self.broker.clock.sleep(self.config.broker_heartbeat_interval / 1000)
-        finally:
-            for beat in beats:
-                beat.cancel()
-
-    async def _beat_safely(self) -> None:
-        try:
-            await self._beat()
-        except Exception:
-            log.exception("no heartbeat could be sent")
-
-    async def _beat(self) -> None:
-        store, config = self.broker.store, self.config
-        header = BrokerHeartbeat(
-            cluster_name=config.broker_cluster_name,
-            broker_addr=self.broker.address.text,
-            broker_name=config.broker_name,
-            broker_id=self.broker_id,
-            epoch=self.epochs.last_number,
-            max_offset=int(store.appended),
-            confirm_offset=int(store.positions.confirmed),
-            heartbeat_timeout_mills=config.controller_heart_beat_timeout_mills,
-            election_priority=config.broker_election_priority,
-        )
-        sent_s = self.broker.clock.monotonic()
-        if await self.controllers.heartbeat(header, config.controller_heart_beat_timeout_mills / 1000):
-            self.lease.renewed(sent_s)
-        elif not self.controllers.leader:
-            try:
-                await self.controllers.find_leader()
-            except ControllerUnreachable as failure:
-                log.debug("no controller leads: %s", failure)
 
     def _lease_changed(self, is_valid: bool) -> None:
         if is_valid:
