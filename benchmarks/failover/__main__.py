@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", choices=[ARROW, JAVA], default=[ARROW, JAVA])
     parser.add_argument("--rounds", type=int, help="of each part, instead of 20 (killed), 10 (switched), 6, 6 and 4")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and networks are taken down
     parts = set(options.parts or DEFAULT_PARTS)
     if "cut" in parts and not network.can_be_made():
         say("cut is left out: networks cannot be made here (Linux, as root, with iproute2)")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import socket
 import statistics
 import sys
@@ -183,6 +184,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no round after so many")
     parser.add_argument("--fast", action="store_true", help="with the fast settings of docs/failover.md")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and networks are taken down
     has_cable = network.can_be_made()
     harms = ["kill", "kill", "pause", "switch", *(["cut"] if has_cable else [])]
     print(f"seed {arguments.seed}", flush=True)
