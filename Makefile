@@ -77,6 +77,9 @@ fuzz: setup  ## bytes from peers and disks, five minutes a target, coverage-guid
 fuzz-grpc: setup  ## every gRPC request message for half an hour, at a proxy with its broker (OPTIONS="--minutes 5")
 	$(BIN)/python -u tests/proxy/fuzz.py $(OPTIONS)
 
+native-fuzz: setup  ## the native modules under libFuzzer and AddressSanitizer, built apart (OPTIONS="frames --minutes 60": a part)
+	@tools/native-fuzz $(OPTIONS)
+
 failover-soak: setup  ## a hundred seeded fail-overs under load, audited (OPTIONS="--on apache --failovers 20")
 	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_failover.py tests/interop/test_replicas.py tests/interop/test_reading_on.py
 	$(BIN)/python -u tests/interop/failover_soak.py $(OPTIONS)
