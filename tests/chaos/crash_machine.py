@@ -125,7 +125,7 @@ class CrashMachine:
             await asyncio.to_thread(self.cluster.heal, harm)
 
     async def _look_behind(self) -> None:
-        """The master is dead: what it acknowledged is at the slave, once that has worked off what it has."""
+        """The master is dead: what it acknowledged is at the slave, once that has dispatched what it has."""
         client = RemotingClient()
         for at in self.cluster.followers:
             for queue_id, end in self.orders.ends().items():

@@ -247,7 +247,7 @@ class HeldLoad:
         async def send(lane: int) -> None:
             client = RemotingClient()
             while not is_over:
-                answer = await self.calls.ask(
+                answer = await self._patient(
                     client, RequestCode.SEND_MESSAGE, self._send_header("goes", lane % 4), b"x" * 100
                 )
                 codes.add(-1 if answer is None else answer.code)
@@ -257,8 +257,10 @@ class HeldLoad:
         deleted = 0
         for _ in range(10):
             await asyncio.sleep(0.2)
-            deleted += await self.calls.done(admin, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "goes"}) is not None
-            await self.calls.make_topic(admin, "goes")
+            answer = await self._patient(admin, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "goes"})
+            deleted += answer is not None and answer.code == ResponseCode.SUCCESS
+            while not await self.calls.make_topic(admin, "goes"):  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
         is_over = True
         await asyncio.gather(*lanes)
         await admin.close()
