@@ -340,7 +340,7 @@ TARGETS: dict[str, Target] = {
     ),
     "plain_acl.yml": Target(access.plain_acl_corpus, access.run_plain_acl),
     "gRPC authorization": Target(access.authorization_corpus, access.run_authorization),
-    "HTTP/2": Target(proxy.http2_corpus, proxy.run_http2),
+    "HTTP2": Target(proxy.http2_corpus, proxy.run_http2),
     "gRPC messages": Target(proxy.grpc_corpus, proxy.run_grpc),
     "epoch file": Target(lambda: [format_epochs([Epoch(1, 0), Epoch(2, 4096)]), b"0\n0\n"], run_epochs),
     "config file": Target(
