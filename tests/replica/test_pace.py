@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from pairs import Cluster, replication_of
+from pairs import Cluster, log_bytes, replication_of
 from test_pair import send
 
 from arrowmq.replica.feeds import TICK_S
@@ -75,3 +75,47 @@ async def test_a_slave_that_keeps_up_is_not_counted_as_late_because_it_is_never_
         assert master.broker.clock.monotonic() - feed.caught_up_s < 1
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_slave_is_woken_by_the_rest_of_a_packet_however_small_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the rest of a packet as a whole. Once it still waited for that of the packet before, where it had
+    let others have their turn amid the next: the last messages before a pause came with the next ones."""
+    monkeypatch.setattr("arrowmq.replica.follower.BYTES_AN_ITERATION", 100_000)
+    async with Cluster(tmp_path / "source") as cluster:
+        await cluster.master()
+        await send(cluster, 220)
+        log = log_bytes(tmp_path / "source" / "master", 0, 210_000)
+    reported: asyncio.Queue[int] = asyncio.Queue()
+
+    async def until_reported(end: int) -> None:
+        while await reported.get() < end:
+            pass
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def hear() -> None:
+            while data := await reader.readexactly(REPORT.size):
+                reported.put_nowait(REPORT.unpack(data)[0])
+
+        hearing = asyncio.ensure_future(hear())
+        try:
+            writer.write(PACKET.pack(0, 200_000) + log[:1000])
+            await until_reported(1000)
+            writer.write(log[1000:200_000] + PACKET.pack(200_000, 3000))
+            await until_reported(200_000)
+            writer.write(log[200_000:203_000])
+            await until_reported(203_000)
+            is_there.set()
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+            writer.close()
+
+    is_there = asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with Cluster(tmp_path / "copy") as cluster:
+        await cluster.slave({"haMasterAddress": address})
+        await asyncio.wait_for(is_there.wait(), 10)
+    server.close()

@@ -307,18 +307,16 @@ class Copying:
 
     def _receive(self, budget: int) -> bool:
         """Take what is there, so much at most; whether the master hung up."""
-        while budget > 0:
+        is_all = False
+        while budget > 0 and not is_all:
             try:
                 count, is_all = self._receive_some()
             except BlockingIOError:
-                self._await_bytes()
-                return False
+                break
             if count == 0:
                 return True
-            if is_all:
-                self._await_bytes()
-                return False
             budget -= count
+        self._await_bytes()
         return False
 
     def _await_bytes(self) -> None:
