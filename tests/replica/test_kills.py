@@ -27,7 +27,7 @@ from waiting import until
 KILLS = int(os.environ.get("ARROWMQ_KILLS", "4"))
 LANES = 16
 
-pytestmark = pytest.mark.timeout(60 + 20 * KILLS)
+pytestmark = pytest.mark.timeout(60 + 60 * KILLS)
 
 
 class MasterProcess:
