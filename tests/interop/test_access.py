@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from access.asking import ADMIN, Line, administer, judge, prepare, signed
+from access.asking import ADMIN, GUARDED, INNER_SECRET, Line, administer, judge, prepare, signed
 from access.cases import USERS, Case, cases, password
 from oracle import hands
 from oracle.java import Value
@@ -22,19 +22,7 @@ from arrowmq.wire.codes import ResponseCode
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.xdist_group("access")]
 
-AUTH = "org.apache.rocketmq.auth"
-INNER_SECRET = "password-of-inner"
-SETTINGS: dict[str, Value] = {
-    "authenticationEnabled": True,
-    "authenticationProvider": f"{AUTH}.authentication.provider.DefaultAuthenticationProvider",
-    "authenticationMetadataProvider": f"{AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
-    "authorizationEnabled": True,
-    "authorizationProvider": f"{AUTH}.authorization.provider.DefaultAuthorizationProvider",
-    "authorizationMetadataProvider": f"{AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
-    "initAuthenticationUser": json.dumps({"username": ADMIN[0], "password": ADMIN[1]}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": INNER_SECRET}),
-    "mappedFileSizeCommitLog": 16 << 20,
-}
+SETTINGS: dict[str, Value] = {**GUARDED, "mappedFileSizeCommitLog": 16 << 20}
 KINDS = ("apache", "arrowmq")
 SECRETS = (ADMIN[1], INNER_SECRET, *map(password, USERS))
 

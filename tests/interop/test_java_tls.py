@@ -68,18 +68,34 @@ def checking(authority: Authority) -> dict[str, Value]:
 
 
 def works(places: Places, folder: Path, properties: dict[str, Value], flavour: str = "java-5.5-json") -> bool:
-    """Whether a Java client with these properties sends and receives."""
+    """A Java client with these properties sends and receives; a first request may be late on a busy machine, which
+    gives a fresh JVM three seconds for all of it."""
+    return tried(places, folder, properties, flavour, until_s=60)
+
+
+def fails(places: Places, folder: Path, properties: dict[str, Value]) -> bool:
+    """It does neither, however often it tries for a while."""
+    return not tried(places, folder, properties, "java-5.5-json", until_s=8)
+
+
+def tried(places: Places, folder: Path, properties: dict[str, Value], flavour: str, until_s: float) -> bool:
+    topic = f"{TOPIC}_{time.monotonic_ns()}"
+    deadline = time.monotonic() + until_s
     with hands.start(flavour, places.namesrv, places.broker, folder, jvm=properties) as hand:
-        try:
-            producer = Producer(hand, "p", "producers", retries=0)
-            topic = f"{TOPIC}_{time.monotonic_ns()}"
-            (receipt,) = producer.send(topic, [{"key": "k", "body": "b"}])
-        except Refusal:
-            return False
-        if receipt.get("status") != "SEND_OK":
-            return False
+        producer = Producer(hand, "p", "producers", retries=0)
+        while not is_sent(producer, topic):
+            if time.monotonic() > deadline:
+                return False
         listener = Listener(hand, "l", f"{topic}_group", topic)
-        return ["b"] == [record["body"] for record in listener.seen(1)]
+        return "b" in {record["body"] for record in listener.until({"b"}, until_s)}
+
+
+def is_sent(producer: Producer, topic: str) -> bool:
+    try:
+        (receipt,) = producer.send(topic, [{"key": "k", "body": "b"}])
+    except Refusal:
+        return False
+    return bool(receipt.get("status") == "SEND_OK")
 
 
 @pytest.mark.parametrize(
@@ -91,8 +107,8 @@ def test_each_mode_serves_whom_it_says(
     """Plain, by TLS as the client does unless told otherwise, and by TLS with a look at the certificate."""
     settings = {"tls.server.mode": mode, **files("server", authority.make("server"))}
     with served(tmp_path / "server", settings) as places:
-        assert by_plain == works(places, tmp_path, {})
-        assert by_tls == works(places, tmp_path, BELIEVING)
+        assert works(places, tmp_path, {}) if by_plain else fails(places, tmp_path, {})
+        assert works(places, tmp_path, BELIEVING) if by_tls else fails(places, tmp_path, BELIEVING)
         if by_tls:
             assert works(places, tmp_path, checking(authority))
             assert works(places, tmp_path, BELIEVING, "java-4.9-binary")
@@ -104,7 +120,7 @@ def test_a_java_client_refuses_a_server_of_another_authority_or_whose_time_is_ov
     for number, certificate in enumerate((strange.make("server"), authority.make("old", timedelta(hours=-1)))):
         settings = {"tls.server.mode": "enforcing", **files("server", certificate)}
         with served(tmp_path / str(number), settings) as places:
-            assert not works(places, tmp_path, checking(authority))
+            assert fails(places, tmp_path, checking(authority))
             assert works(places, tmp_path, BELIEVING), "it is served, if it does not look"
 
 
@@ -126,7 +142,7 @@ def test_a_server_that_asks_for_certificates_serves_java_clients_of_its_authorit
         mine = checking(authority)
         assert works(places, tmp_path, {**mine, **files("client", authority.make("client"))})
         for shown in ({}, files("client", strange.make("client")), files("client", expired)):
-            assert not works(places, tmp_path, {**mine, **shown}), shown
+            assert fails(places, tmp_path, {**mine, **shown}), shown
 
 
 def test_certificates_are_renewed_under_a_java_clients_load_and_no_message_is_lost(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from typing import Any
+
+from oracle.java import Value
 
 from access.cases import USERS, Case, Rule, password
 from arrowmq.auth.signature import sign
@@ -13,6 +16,18 @@ from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 
 ADMIN = ("root", "password-of-root")
 NO_PERMISSION = 16
+AUTH = "org.apache.rocketmq.auth"
+INNER_SECRET = "password-of-inner"
+GUARDED: dict[str, Value] = {
+    "authenticationEnabled": True,
+    "authenticationProvider": f"{AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationEnabled": True,
+    "authorizationProvider": f"{AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+    "initAuthenticationUser": json.dumps({"username": ADMIN[0], "password": ADMIN[1]}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": INNER_SECRET}),
+}
 
 
 class Line:
