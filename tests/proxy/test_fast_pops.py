@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 from typing import Any
 
+import h2.connection
 import pytest
 from proxy_client import Stub, message
 
@@ -191,6 +193,30 @@ async def test_a_group_that_becomes_ordered_is_looked_at_again(node: Node, clien
     await client.send(message("normal"))
     await client.receive("group", "normal")
     assert before == taken()
+
+
+async def test_a_receive_that_is_cancelled_at_once_takes_no_messages(node: Node, client: Stub, taken: Any) -> None:
+    """Request and cancellation come in one read."""
+    assert node.proxy is not None
+    await client.consumes("group", "normal")
+    await learnt(client, taken, "group", "normal")
+    await client.send(message("normal", b"kept"))
+    before = taken()
+    _, writer = await asyncio.open_connection("127.0.0.1", node.proxy.port)
+    peer = h2.connection.H2Connection()
+    peer.initiate_connection()
+    headers = [(":method", "POST"), (":scheme", "http"), (":authority", "x"), ("content-type", "application/grpc")]
+    headers.append((":path", "/apache.rocketmq.v2.MessagingService/ReceiveMessage"))
+    body = client.receive_request("group", "normal").SerializeToString()
+    peer.send_headers(1, sorted([*headers, *client.metadata]))
+    peer.send_data(1, b"\x00" + len(body).to_bytes(4, "big") + body, end_stream=True)
+    peer.reset_stream(1)
+    writer.write(peer.data_to_send())
+    await writer.drain()
+    found = await client.receive_all("group", "normal", 1)
+    assert [b"kept"] == [each.body for each in found]
+    assert 1 == taken()[0] - before[0]
+    writer.close()
 
 
 def test_the_checksum_of_a_body_is_hashlibs() -> None:

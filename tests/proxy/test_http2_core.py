@@ -101,6 +101,15 @@ def test_a_request_that_comes_whole_may_be_one_event(peer: Peer) -> None:
     assert 0 == peer.core.open_streams
 
 
+def test_a_stream_is_open_until_it_is_answered_or_cancelled(peer: Peer) -> None:
+    answered, cancelled = peer.request(data=b"x"), peer.request(data=b"x")
+    peer.h2.reset_stream(cancelled)
+    peer.exchange()
+    assert (True, False) == (peer.core.is_open(answered), peer.core.is_open(cancelled))
+    peer.core.respond(answered, OK, b"answer", TRAILERS)
+    assert not peer.core.is_open(answered)
+
+
 def test_data_that_the_window_holds_back_comes_when_it_opens(peer: Peer) -> None:
     peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 10})
     peer.exchange()

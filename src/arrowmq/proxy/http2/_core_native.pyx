@@ -165,6 +165,9 @@ cdef class Http2Core:
     def unsent_total(self):
         return self.held_back
 
+    def is_open(self, uint32_t number):
+        return not self.is_ended and number in self.streams
+
     def unsent(self, uint32_t number):
         cdef Stream stream = <Stream>self.streams.get(number)
         return 0 if stream is None else stream.waiting

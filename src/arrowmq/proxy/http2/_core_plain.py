@@ -74,6 +74,9 @@ class Http2Core:
     def open_streams(self) -> int:
         return len(self._open)
 
+    def is_open(self, stream: int) -> bool:
+        return stream in self._open and not self.is_ended
+
     @property
     def unsent_total(self) -> int:
         return self._unsent_total

@@ -27,6 +27,9 @@ class Core(Protocol):
     def open_streams(self) -> int:
         """Requests that have begun and not ended on both sides."""
 
+    def is_open(self, stream: int) -> bool:
+        """Whether an answer would still be sent: events of one read may be behind one another."""
+
     def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
         """What the bytes bring. A peer that breaks the protocol or the limits ends the connection."""
 

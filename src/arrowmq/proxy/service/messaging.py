@@ -188,6 +188,8 @@ class MessagingService:
     def _fast_receive(
         self, connection: Http2Connection, stream: int, metadata: dict[bytes, bytes], request: bytes
     ) -> bytes | None:
+        if not connection.core.is_open(stream):  # cancelled by what came with it: nobody would get the messages
+            return None
         popped = self.receiving.receive_now(connection, metadata, request)
         if isinstance(popped, Unusual):
             call = Call(connection, stream, self._receive_method, metadata)
