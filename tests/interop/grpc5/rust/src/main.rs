@@ -158,7 +158,9 @@ impl Hand {
         option.set_consumer_group(text(values, "group"));
         option.set_topics(vec![text(values, "topic")]);
         let mut client_option = self.options();
-        client_option.set_long_polling_timeout(Duration::from_millis(values["await_ms"].as_u64().unwrap_or(5000)));
+        // It is also the deadline of the call, and a proxy does not take less than five seconds for a poll.
+        let await_ms = values["await_ms"].as_u64().unwrap_or(5000);
+        client_option.set_long_polling_timeout(Duration::from_millis(await_ms.max(10_000)));
         let mut client = SimpleConsumer::new(option, client_option).map_err(said)?;
         client.start().await.map_err(said)?;
         let filter = if text(values, "sql").is_empty() {
