@@ -250,6 +250,24 @@ async def test_tls_and_plain_clients_share_the_port(cluster: Cluster, tmp_path: 
             await producer.send("orders", b"x")
 
 
+async def test_the_way_to_brokers_is_encrypted_where_they_ask_for_it(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path / "tls")
+    server = {"tls.server.certPath": str(certificate), "tls.server.keyPath": str(certificate.with_name("key.pem"))}
+    async with Cluster(tmp_path, 1, **server, **{"tls.server.mode": "enforcing", "tls.enable": "true"}) as cluster:
+        async with cluster.admin(tls=_trusting()) as admin:  # type: ignore[arg-type]
+            await admin.create_topic("orders", queues=1)
+        proxy = await cluster.proxy({"tls.enable": "true"})
+        async with arrowmq.Producer(proxy.address) as producer:
+            await producer.send("orders", b"x")
+    assert all(upstream.connection.closed for link in proxy.links for upstream in link.upstreams)
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 USERS = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
