@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crashing import copy_as_killed
 
 from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.clock import VirtualClock
@@ -159,7 +159,7 @@ class Node:
     async def crash(self) -> None:
         """The broker ends as by kill -9, its files as they are now, the abort file among them; then it starts again."""
         left = self.root.with_name(self.root.name + "-left")
-        shutil.copytree(self.root, left)
+        copy_as_killed(self.root, left)
         await self.stop()
         self.root = left
         await self.start()

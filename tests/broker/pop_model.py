@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crashing import copy_as_killed
 from in_process import SMALL_FILES, LocalClient
 from popping import bits
 
@@ -372,21 +373,23 @@ class Driver:
         self.expire()
 
     async def kill(self) -> None:
+        # After a reset a message can be given out twice in one millisecond: where its pop began tells the two apart
         unwritten = {
-            (check_point.lane.topic, check_point.lane.group, check_point.lane.queue_id, offset, check_point.pop_time)
+            (
+                *(check_point.lane.topic, check_point.lane.group, check_point.lane.queue_id, offset),
+                *(check_point.pop_time, check_point.start_offset, check_point.revive_queue),
+            )
             for check_point in self.services.pop_revive.merging.unwritten
             for offset in check_point.offsets()
         }
         before = self.root / f"life-{self.lives}"
         self.lives += 1
-        _copy(before, self.root / f"life-{self.lives}")
+        copy_as_killed(before, self.root / f"life-{self.lives}")
         await self.broker.stop()
         shutil.rmtree(before)
         await self.start()
         # What was in memory alone is given out again, from the offset that was kept back for it
-        self.deliveries = [
-            each for each in self.deliveries if (*each.lane, each.offset, each.receipt.pop_time) not in unwritten
-        ]
+        self.deliveries = [each for each in self.deliveries if self._place_of(each) not in unwritten]
         if self.settings.get("enablePopBufferMerge") == "true":
             for lane, cursor in self.cursors.items():
                 kept = self.broker.offsets.get(lane[1], lane[0], lane[2]) or 0
@@ -395,6 +398,13 @@ class Driver:
         self._ordered_after_a_kill()
         await self.settle()
         self.expire()
+
+    def _place_of(self, delivery: Delivery) -> tuple[object, ...]:
+        receipt = delivery.receipt
+        return (
+            *(*delivery.lane, delivery.offset),
+            *(receipt.pop_time, receipt.start_offset, receipt.revive_queue_id),
+        )
 
     # In order
 
@@ -489,16 +499,6 @@ class Driver:
         ends: dict[Lane, int] = {(TOPIC, group, queue): len(self.sent[TOPIC, queue]) for queue in range(QUEUES)}
         ends[retry_topic(group), group, 0] = len(self.copies[group])
         return all(self.cursors.get(lane, 0) == end for lane, end in ends.items())
-
-
-def _copy(source: Path, target: Path) -> None:
-    """A thread may be writing one of the tables, which has no name for a moment."""
-    while True:
-        try:
-            shutil.copytree(source, target)
-            return
-        except shutil.Error:
-            shutil.rmtree(target)
 
 
 def retry_topic(group: str) -> str:
