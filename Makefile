@@ -94,7 +94,7 @@ interop-grpc: setup  ## RocketMQ's own gRPC clients through every kind of proxy,
 	ARROWMQ_ALL_PLACES=1 $(PYTEST) -m interop tests/interop -k grpc
 
 interop-remoting: setup  ## remoting clients through our proxy before every kind of broker, and through Apache's; then the suites of Java, Go and Node by our proxy (15 minutes)
-	ARROWMQ_ALL_PLACES=1 $(PYTEST) -m interop tests/interop/test_remoting_proxy.py
+	for place in mixed ours theirs apaches-proxy; do ARROWMQ_PROXY_PLACE=$$place $(PYTEST) -m interop tests/interop/test_remoting_proxy.py || exit 1; done
 	$(PYTEST) -m interop tests/interop/test_every_client.py --target proxy
 	$(PYTEST) -m interop tests/interop/test_every_client.py --target proxy-apache -k "5.5-json"
 	$(BIN)/python tests/interop/client_suite.py proxy
