@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     "deleteWhen": "-1",
     "slaveReadEnable": True,
 }
-DISK_MIB = 160
+DISK_MIB = 640  # so that only the filler fills it: some 10 kB a message of all kinds
 
 
 class SmallDisk:
@@ -106,6 +106,7 @@ class Cluster:
             made = apache.broker(place / name, broker_port(), names.address, None, **config)
         else:
             made = arrow.broker(place / name, broker_port(), names.address, **self.settings, **more)
+        made.output = self.folder / f"{name}.out"  # not on the disk that is filled
         self._stack.callback(made.kill)
         return made.start()
 
