@@ -125,7 +125,7 @@ def played(
     place: Place, scene: Callable[[Hand, str], Any], flavours: tuple[str, ...] = grpc5.FLAVOURS
 ) -> dict[str, Any]:
     """What came of a scene, by client."""
-    with ThreadPoolExecutor(len(flavours)) as pool:
+    with ThreadPoolExecutor(len(grpc5.FLAVOURS)) as pool:
         futures = {flavour: pool.submit(scene, place.hand(flavour), flavour) for flavour in flavours}
         return {flavour: future.result() for flavour, future in futures.items()}
 
@@ -247,9 +247,10 @@ def test_a_dead_proxy_in_the_list_does_not_block_a_start(place: Place) -> None:
             hand.do("send", topic=f"either-{flavour}", body="by the other")
             return [each["body"] for each in hand.do("receive", name="e", number=1, wait_ms=30_000)]
 
+    flavours = tuple(flavour for flavour in grpc5.FLAVOURS if has(flavour, "list"))
     with ThreadPoolExecutor(len(grpc5.FLAVOURS)) as pool:
-        found = dict(zip(grpc5.FLAVOURS, pool.map(scene, grpc5.FLAVOURS), strict=True))
-    assert {flavour: ["by the other"] for flavour in grpc5.FLAVOURS} == found
+        found = dict(zip(flavours, pool.map(scene, flavours), strict=True))
+    assert {flavour: ["by the other"] for flavour in flavours} == found
 
 
 def was_sent(hand: Hand, **message: Any) -> bool:
