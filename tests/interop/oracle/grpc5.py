@@ -20,7 +20,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "grpc5"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
 #: `ARROWMQ_GRPC_FLAVOURS=python,go` plays the scenes with these clients alone
 FLAVOURS = tuple(os.environ.get("ARROWMQ_GRPC_FLAVOURS", "java,python,go,node,rust").split(","))
-#: What a client does not have at all, whichever proxy is there: the crate `rocketmq` 5.0.0 has no push consumer, recall or
+#: What a client does not have, whichever proxy is there: the crate `rocketmq` 5.0.0 has no push consumer, recall and
 #: TLS, and calls a list of addresses an invalid URI; Node's client hands such a list to gRPC as one address
 MISSING = {"node": {"list"}, "rust": {"push", "recall", "tls", "list"}}
 _number = 0
