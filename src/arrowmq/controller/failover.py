@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 PROBE_TIMEOUT_S = 0.5
 PROBE_INTERVAL_S = 0.1
 RETRY_S = 0.5
+NOBODY = -1  # no broker's id
 
 Probe = Callable[[str], Awaitable[bool]]
 """Whether a process may still be there; False only if it is certain that none listens at the address."""
@@ -213,12 +214,24 @@ class Failover:
             if attempt:
                 await self._clock.sleep(RETRY_S)
             try:
-                await self.elect(name, None, is_designated=False, reason=why, since_s=since_s)
+                heard: set[int] = set()
+                while self._is_news(name, heard):
+                    await self.elect(name, None, is_designated=False, reason=why, since_s=since_s)
                 return
             except Refused as refusal:
                 if refusal.code == ResponseCode.CONTROLLER_NOT_LEADER:
                     return
                 log.warning("election failed set=%s attempt=%d reason=%s", name, attempt + 1, refusal.remark)
+
+    def _is_news(self, name: str, heard: set[int]) -> bool:
+        """The first time, and again if the set was left without a master while a member was heard for the first time:
+        that heartbeat came before there was anything to elect for, and the next may be long in coming."""
+        broker_set = self._decider.get(name)
+        is_first = not heard
+        alive = set() if broker_set is None else set(self._liveness.of_set(broker_set.cluster, name))
+        is_more = not alive <= heard
+        heard |= alive | {NOBODY}
+        return is_first or (is_more and broker_set is not None and broker_set.master_id is None)
 
     async def elect(
         self, name: str, broker_id: int | None, *, is_designated: bool, reason: str, since_s: float | None = None
