@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(1, str(HERE.parent))
 
 from oracle import java  # noqa: E402
-from oracle.target import KINDS, Target  # noqa: E402
+from oracle.target import BROKERS, Target  # noqa: E402
 
 LATE_S = 20
 PATIENCE_S = 100
@@ -47,12 +47,12 @@ def delays(kind: str, groups: int, folder: Path) -> list[float | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--groups", type=int, default=50)
-    parser.add_argument("--on", choices=KINDS, action="append")
+    parser.add_argument("--on", choices=BROKERS, action="append")
     given = parser.parse_args()
     late: dict[str, int] = {}
     is_missing = False
     with tempfile.TemporaryDirectory(prefix="arrowmq-first-retry-") as name:
-        for kind in given.on or KINDS:
+        for kind in given.on or BROKERS:
             found = delays(kind, given.groups, Path(name))
             came = [delay for delay in found if delay is not None]
             late[kind] = len(found) - sum(delay < LATE_S for delay in came)

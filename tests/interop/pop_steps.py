@@ -26,7 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "broker")]
 
-from oracle.target import KINDS, Target  # noqa: E402
+from oracle.target import BROKERS, Target  # noqa: E402
 from pop_model import GROUPS, ORDERED, QUEUES, TOPIC, Driver  # noqa: E402
 from popping import Popped, Popping  # noqa: E402
 
@@ -433,13 +433,13 @@ async def play(kind: str, seed: int, steps: int, folder: Path) -> WireDriver:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--on", choices=KINDS, action="append")
+    parser.add_argument("--on", choices=BROKERS, action="append")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=400)
     options = parser.parse_args()
     is_ours_right = True
-    for kind in options.on or KINDS:
+    for kind in options.on or BROKERS:
         broken: Counter[str] = Counter()
         examples: dict[str, str] = {}
         steps = given = latest_ms = kills = 0

@@ -13,7 +13,7 @@ from browsing_tools import chromium
 from consoles import console_running
 from oracle import hands
 from oracle.scene import Scene
-from oracle.target import CONFIG, KINDS, Target
+from oracle.target import BROKERS, CONFIG, Target
 from scene import Furnished, furnish
 
 from waiting import block_until
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(280)]
 SETTINGS = {**CONFIG, "traceTopicEnable": True, "recallMessageEnable": True, "autoCreateTopicEnable": False}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", BROKERS)
 def test_the_console_shows_and_repairs_either_cluster(kind: str, tmp_path: Path) -> None:
     with Target(kind, tmp_path / "cluster", **SETTINGS) as target:
         found = asyncio.run(furnish(target.namesrv, letters=30))

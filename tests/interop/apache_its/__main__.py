@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
-from oracle.target import KINDS
+from oracle.target import BROKERS
 
 from apache_its.catalogue import UnknownTestError, classes, select
 from apache_its.page import PAGE, page
@@ -30,7 +30,7 @@ NOT_FINISHED = 3
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make apache-its", description=__doc__.partition("\n")[0])
     parser.add_argument("tests", nargs="*", help="TlsIT (a class), TlsIT#testName, pop (a package); without any: all")
-    parser.add_argument("--on", choices=KINDS, action="append", help="only this cluster (else both, ours first)")
+    parser.add_argument("--on", choices=BROKERS, action="append", help="only this cluster (else both, ours first)")
     parser.add_argument("--lanes", type=int, default=3, help="classes that run at a time")
     parser.add_argument("--work", type=Path, default=WORK, help="a folder for logs and results, emptied at the start")
     parser.add_argument("--resume", action="store_true", help="keep the results in the folder, run what is missing")
@@ -59,7 +59,7 @@ def main() -> int:
     deadline = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     suite = Suite(known, options.work, results, options.lanes, options.class_timeout, deadline)
     try:
-        is_finished = all(suite.run(kind, selection) for kind in options.on or KINDS)
+        is_finished = all(suite.run(kind, selection) for kind in options.on or BROKERS)
     except KeyboardInterrupt:
         is_finished = False
     if not is_finished:

@@ -16,7 +16,8 @@ PROXIES = {
     "apache-proxy": ("apache", "arrowmq"),
     "apache-proxy-apache": ("apache", "apache"),
 }
-KINDS = ("arrowmq", "apache", *PROXIES)
+BROKERS = ("arrowmq", "apache")
+KINDS = (*BROKERS, *PROXIES)
 # Small times, so that a scene about checks and pauses ends while one is looking; the same for both targets.
 CONFIG: dict[str, Value] = {
     "transactionTimeOut": 3000,
