@@ -12,7 +12,6 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -92,14 +91,8 @@ class Disk:
         """The same, and a power loss cannot take away what is made here."""
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         self.make_folder(path)
-        try:
-            for folder in missing:
-                self.force_folder(folder.parent)
-        except OSError:
-            for folder in missing:  # or the next call would find it made, and believe that it lasts
-                with suppress(OSError):
-                    self.remove_folder(folder)
-            raise
+        for folder in missing:
+            self.force_folder(folder.parent)
 
     def remove_folder(self, path: Path) -> None:
         """An empty one."""
