@@ -1,7 +1,8 @@
 """The JSON files under config/, with RocketMQ's rule for surviving a crash while one is written.
 
-Persisting renames the file to `.bak` and writes it anew; in between only the `.bak` is there. Loading takes the file,
-or, if that is missing, empty or cannot be read, the `.bak`.
+Persisting writes a `.tmp`, renames the file to `.bak` and the `.tmp` to the file; in between the `.bak` is there. A
+write that fails, on a full disk perhaps, has changed neither. Loading takes the file, or, if that is missing, empty or
+cannot be read, the `.bak`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class JsonConfigFile:
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
         self.path = Path(path)
         self.backup = self.path.with_name(self.path.name + ".bak")
+        self.temporary = self.path.with_name(self.path.name + ".tmp")
         self._disk = disk or Disk()
 
     def load(self) -> dict[str, Any] | None:
@@ -43,10 +45,10 @@ class JsonConfigFile:
         disk, folder = self._disk, self.path.parent
         disk.make_lasting_folder(folder)
         try:
+            disk.write(self.temporary, data)
             if self.path.exists() and self.path.stat().st_size:
                 disk.replace(self.path, self.backup)
-                disk.force_folder(folder)
-            disk.write(self.path, data)
+            disk.replace(self.temporary, self.path)
             disk.force_folder(folder)
         except OSError as problem:
             raise disk.explain(problem, self.path) from problem

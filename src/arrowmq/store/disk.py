@@ -12,6 +12,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -91,8 +92,14 @@ class Disk:
         """The same, and a power loss cannot take away what is made here."""
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         self.make_folder(path)
-        for folder in missing:
-            self.force_folder(folder.parent)
+        try:
+            for folder in missing:
+                self.force_folder(folder.parent)
+        except OSError:
+            for folder in missing:  # or the next call would find it made, and believe that it lasts
+                with suppress(OSError):
+                    self.remove_folder(folder)
+            raise
 
     def remove_folder(self, path: Path) -> None:
         """An empty one."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from arrowmq.clock import Clock
+from arrowmq.store.append.tails import QueueTail
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import Disk
 from arrowmq.store.index import Index
@@ -67,6 +68,8 @@ class Flusher:
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
+        self._queues_lock = threading.Lock()
+        self._unforced_queues: list[QueueTail] = []  # taken from the log's list, and not on disk yet
         self.error: str | None = None
         self._loop: Loop | None = None
         self._worker: Worker | None = None
@@ -202,19 +205,23 @@ class Flusher:
             self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, newest)
 
     def force_queues(self) -> None:
-        """Force every queue with new entries; only then the checkpoint may say so."""
-        newest = self._log.tail.last_store_timestamp
-        dirty, self._log.tail.dirty_queues = self._log.tail.dirty_queues, []
-        for tail in dirty:
-            tail.dirty = False
-        if len(dirty) > _MANY_QUEUES:
-            self._queues.force_all()
-        else:
+        """Force every queue with new entries; only then the checkpoint may say so. What could not be forced is tried
+        again with the next ones. Other threads may call it too."""
+        with self._queues_lock:
+            newest = self._log.tail.last_store_timestamp
+            dirty, self._log.tail.dirty_queues = self._log.tail.dirty_queues, []
             for tail in dirty:
-                queue = self._queues.find(tail.topic, tail.queue_id)
-                if queue is not None and queue.tail is tail:
-                    queue.force()
-        self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, newest)
+                tail.dirty = False
+            self._unforced_queues += dirty
+            if len(self._unforced_queues) > _MANY_QUEUES:
+                self._queues.force_all()
+            else:
+                for tail in self._unforced_queues:
+                    queue = self._queues.find(tail.topic, tail.queue_id)
+                    if queue is not None and queue.tail is tail:
+                        queue.force()
+            self._unforced_queues = []
+            self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, newest)
 
     def _force_full_indexes(self) -> None:
         while self._index.full:

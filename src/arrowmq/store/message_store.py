@@ -401,6 +401,10 @@ class MessageStore:
         self.positions.advanced()
         return self.positions.flushed
 
+    def force_queues(self) -> None:
+        """Have the entries of all queues on disk, in the calling thread."""
+        self._flusher.force_queues()
+
     # Positions
 
     @property

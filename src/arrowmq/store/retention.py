@@ -86,6 +86,7 @@ class Retention:
         self._was_asked = False  # in this round: the loop, to detach
         self._is_detaching = False  # and it has not done so yet
         self._detached: list[Segment] = []  # and still to be unlinked
+        self._has_kept_counts = False
         self._worker: Worker | None = None
 
     def ask_now(self) -> None:
@@ -133,6 +134,7 @@ class Retention:
             return self._interval_s
 
     def _unlink_first(self) -> float:
+        self._keep_counts()
         segment = self._detached.pop(0)
         segment.delete()
         is_of_log = segment.path.parent == self._store.commit_log.folder
@@ -174,6 +176,7 @@ class Retention:
             deletes_any=verdict.deletes_any,
         )
         detached = [store.commit_log.detach_first() for _ in range(count)]
+        self._has_kept_counts = False
         if count:
             smallest = store.commit_log.min_offset
             for consume_queue in store.consume_queues:
@@ -182,7 +185,16 @@ class Retention:
             log.info("retention deletes %d commit log files; the log starts at %d", count, smallest)
         return detached
 
+    def _keep_counts(self) -> None:
+        """Once a round, before anything goes: how many messages a queue had, only its entries say when the log no
+        longer has them. A power loss that takes those as well would have offsets given a second time."""
+        if not self._has_kept_counts:
+            self._store.force_queues()
+            self._has_kept_counts = True
+
     def _unlink(self, segments: list[Segment]) -> None:
+        if segments:
+            self._keep_counts()
         while segments:
             segments.pop(0).delete()
 

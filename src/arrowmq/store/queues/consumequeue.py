@@ -431,6 +431,12 @@ class ConsumeQueue:
         for segment in self.segments:
             segment.unmap()
 
+    def _force_names(self) -> None:
+        folder = self.folder
+        for each in (folder, folder.parent, folder.parent.parent, folder.parent.parent.parent):
+            if each.is_dir():  # the deletion of a topic may have been faster
+                self._disk.force_folder(each)
+
     def force(self) -> None:
         """Have the entries on disk, and the names of new files and folders: who finds no queue cannot know of its
         messages. Called in the flush thread."""
@@ -440,9 +446,10 @@ class ConsumeQueue:
                 segment.force()
         if self._has_new_names:
             self._has_new_names = False
-            folder = self.folder
-            for each in (folder, folder.parent, folder.parent.parent, folder.parent.parent.parent):
-                if each.is_dir():  # the deletion of a topic may have been faster
-                    self._disk.force_folder(each)
+            try:
+                self._force_names()
+            except BaseException:
+                self._has_new_names = True
+                raise
         if segments:
             self._forced_to = segments[-1].start

@@ -1,0 +1,109 @@
+"""Goal: an operation that the disk refused is done again later, and nobody believes meanwhile that it was done."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from writing import SMALL, message, numbered, opened
+
+from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.disk import Disk
+
+
+class FailingDisk(Disk):
+    """Refuses what is named in `failing`, and notes what it did."""
+
+    def __init__(self) -> None:
+        self.failing: set[str] = set()
+        self.done: list[tuple[str, Path]] = []
+
+    def _do(self, what: str, path: Path) -> None:
+        if what in self.failing:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        self.done.append((what, path))
+
+    def force(self, path: Path) -> None:
+        self._do("force", path)
+
+    def force_folder(self, path: Path) -> None:
+        self._do("force_folder", path)
+
+    def remove(self, path: Path) -> None:
+        self._do("remove", path)
+        super().remove(path)
+
+    def write(self, path: Path, data: bytes) -> None:
+        if "write" in self.failing:
+            path.write_bytes(data[: len(data) // 2])
+        self._do("write", path)
+        super().write(path, data)
+
+
+def test_queues_that_could_not_be_forced_are_forced_with_the_next(tmp_path: Path) -> None:
+    """They were forgotten, and the checkpoint then said that they were on disk: after a power loss recovery began
+    behind them, and acknowledged messages had no entry."""
+    disk = FailingDisk()
+    store = opened(tmp_path, disk=disk)
+    for queue_id in range(3):
+        assert store.put(message(b"x", "orders", queue_id)).is_ok
+    disk.failing = {"force"}
+    with pytest.raises(OSError, match="Input/output"):
+        store.force_queues()
+    disk.failing = {"force_folder"}
+    with pytest.raises(OSError, match="Input/output"):
+        store.force_queues()
+    assert 0 == store.checkpoint.logics_msg_timestamp
+    disk.failing = set()
+    disk.done.clear()
+    store.force_queues()
+    folders = {path.parent for what, path in disk.done if what == "force"}
+    assert {tmp_path / "consumequeue" / "orders" / str(queue_id) for queue_id in range(3)} == folders
+    assert folders <= {path for what, path in disk.done if what == "force_folder"}
+    assert store.checkpoint.logics_msg_timestamp > 0
+    store.close()
+
+
+def test_a_config_file_survives_writes_that_fail_half_way(tmp_path: Path) -> None:
+    """A second try put the half of the first in the place of the backup."""
+    disk = FailingDisk()
+    file = JsonConfigFile(tmp_path / "config" / "topics.json", disk)
+    file.persist({"version": 1})
+    disk.failing = {"write"}
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output"):
+            file.persist({"version": 2})
+        assert {"version": 1} == JsonConfigFile(file.path).load()
+    disk.failing = set()
+    file.persist({"version": 3})
+    assert {"version": 3} == JsonConfigFile(file.path).load()
+    file.path.unlink()
+    assert {"version": 1} == JsonConfigFile(file.path).load()
+
+
+def test_a_folder_whose_name_could_not_be_forced_is_made_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.failing = {"force_folder"}
+    with pytest.raises(OSError, match="Input/output"):
+        disk.make_lasting_folder(tmp_path / "config" / "more")
+    disk.failing = set()
+    disk.make_lasting_folder(tmp_path / "config" / "more")
+    assert {tmp_path, tmp_path / "config"} <= {path for what, path in disk.done if what == "force_folder"}
+
+
+def test_retention_takes_no_file_of_the_log_before_the_queues_are_on_disk(tmp_path: Path) -> None:
+    """Of a queue whose messages all expired, only its entries say how many there were: a power loss took them, and
+    offsets were given a second time."""
+    disk = FailingDisk()
+    store = opened(tmp_path, replace(SMALL, commit_log_max_bytes=2 * 16_384), disk=disk)
+    for number in range(200):
+        store.put(numbered(number, queues=2))
+    disk.done.clear()
+    assert store.retention.run_once() > 0
+    removed = [at for at, (what, path) in enumerate(disk.done) if what == "remove" and path.parent.name == "commitlog"]
+    forced = [at for at, (what, path) in enumerate(disk.done) if what == "force" and "consumequeue" in path.parts]
+    assert forced
+    assert max(forced) < min(removed)
+    store.close()
