@@ -220,11 +220,11 @@ class Driver:
         self.store.config = replace(
             self.config, commit_log_max_bytes=KEPT_FILES * self.config.mapped_file_size_commit_log
         )
+        self.written.keys, self.written.unacknowledged_keys = [], []  # their messages may go, and index files with them
         try:
             self.store.retention.run_once()
         finally:
             self.store.config = self.config
-        self.written.keys.clear()  # whose messages may be gone, and the index files with them
 
     def _restart(self) -> None:
         """A clean stop and start: everything is on disk."""
