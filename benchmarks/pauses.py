@@ -138,6 +138,32 @@ class Watched(systems.ArrowMQ):
         return found
 
 
+class Bystander:
+    """A process that waits a millisecond over and over: what its longest wait is, the machine causes."""
+
+    PROGRAM = """
+import sys, threading, time
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+longest_s = 0.0
+while not ended.is_set():
+    before_s = time.monotonic()
+    time.sleep(0.001)
+    longest_s = max(longest_s, time.monotonic() - before_s - 0.001)
+print(longest_s * 1000)
+"""
+
+    def __enter__(self) -> Bystander:
+        self.longest_ms = 0.0
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self.PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.longest_ms = float(self._process.communicate(timeout=30)[0])
+
+
 def evict(folder: Path) -> None:
     """Throw the store's files out of the page cache; nobody may have them mapped."""
     subprocess.run(["sync", "-f", str(folder)], check=True)
