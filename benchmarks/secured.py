@@ -308,7 +308,7 @@ def write(lines: Sequence[str], runs: Found, pace: Pace) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4, help="of one measurement")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm", type=float, default=20, help="seconds a row for Apache's broker")
     parser.add_argument("--systems", nargs="+", default=["apache", "arrowmq"], choices=["apache", "arrowmq"])
     given = parser.parse_args(arguments)

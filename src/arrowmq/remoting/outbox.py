@@ -119,14 +119,24 @@ class Outbox(OutboxState):
         return written == offered
 
     def _hand_over(self) -> None:
-        piece = bytearray()
-        for buffer in self._buffers:
-            room = HAND_OVER_BYTES - len(piece)
-            piece += memoryview(buffer)[:room]
-            if len(piece) >= HAND_OVER_BYTES:
-                break
+        piece = self._first_piece()
         self._taken(len(piece))
-        self._transport.write(bytes(piece))
+        self._transport.write(piece)
+
+    def _first_piece(self) -> bytes:
+        """A bounded piece of what waits, as bytes that nobody else changes: copied only where they are not that yet."""
+        first = self._buffers[0]
+        is_alone = len(self._buffers) == 1 or len(first) > JOIN_BYTES
+        if type(first) is bytes and is_alone and len(first) <= HAND_OVER_BYTES:
+            return first
+        pieces: list[Buffer] = []
+        room = HAND_OVER_BYTES
+        for buffer in self._buffers:
+            pieces.append(buffer if len(buffer) <= room else memoryview(buffer)[:room])
+            room -= len(pieces[-1])
+            if not room:
+                break
+        return b"".join(pieces)
 
     def _taken(self, count: int) -> None:
         self.taken_bytes += count
