@@ -148,7 +148,7 @@ bench-replicas: setup  ## what a slave costs, our pair beside Apache's (7 minute
 bench-proxy: setup  ## gRPC clients, raw and Java: our proxy beside Apache's local one, and 5,000 idle streams (7 minutes)
 	$(BIN)/python -m benchmarks.proxy
 
-bench-failover: setup  ## how long a lost master is missed, our trio and Apache's (10 minutes; OPTIONS="killed --systems arrowmq": a part)
+bench-failover: setup  ## how long a lost master is missed, our trio and Apache's (20 minutes; OPTIONS="killed --systems arrowmq": a part)
 	$(BIN)/python -m benchmarks.failover $(OPTIONS)
 
 bench-spark: setup  ## Spark on ArrowMQ beside Spark's Kafka connector on Kafka

@@ -13,8 +13,9 @@ connection after 500; with its defaults (30 s and 3 s) these waits would be all 
 
 Of each round, in milliseconds from the deed: the controller has noticed; another is elected; it has taken the role; the
 NameServer tells clients of it; the first acknowledgement of either producer after its silence. Median and worst of the
-rounds. Run it alone on the machine (10 minutes); what it prints goes to bench-results/failover.md as well, every round
-to bench-results/failover.json.
+rounds; a trio that does not come together again within three minutes ends its part there, and the table says so. Run it
+alone on the machine (20 minutes, most of them Apache's); what it prints goes to bench-results/failover.md as well,
+every round to bench-results/failover.json.
 """
 
 from __future__ import annotations
@@ -36,31 +37,26 @@ from benchmarks.__main__ import RESULTS, say
 from benchmarks.failover import goals
 from benchmarks.failover.rounds import HARMS, Rounds
 
-#: Parts that share a trio, and how many rounds each has
+#: By their settings: how many rounds each part has
 WITH_DEFAULTS = {"killed": 20, "switched": 10}
 WITH_FAST = {"stopped": 6, "cut": 6}
 SLOW = {"slow": 4}
 DEFAULT_PARTS = (*WITH_DEFAULTS, *WITH_FAST)
 
 
-def measure(rounds: dict[str, int], kind: str) -> dict[str, dict[str, Any]]:
-    """These parts on one trio."""
-    is_fast = bool(rounds.keys() & WITH_FAST.keys())
+def measure(part: str, count: int, kind: str) -> dict[str, Any]:
+    """One part, on a trio of its own."""
+    is_fast = part in WITH_FAST
     config: dict[str, Value] = dict(FAST) if is_fast else {}
     with (
         tempfile.TemporaryDirectory(prefix=f"bench-failover-{kind}-") as name,
-        Trio(
-            Path(name), [kind] * 3, kind, names=kind, has_cable="cut" in rounds, minInSyncReplicas=2, **config
-        ) as trio,
+        Trio(Path(name), [kind] * 3, kind, names=kind, has_cable=part == "cut", minInSyncReplicas=2, **config) as trio,
         hands.start(
             "java-5.5-json", trio.names.address, trio.brokers[1].address, Path(name) / "hand", jvm=JAVA_PROPERTIES
         ) as hand,
         Scene(hand, "bench") as scene,
     ):
-        return {
-            part: Rounds(part, trio, hand, scene, count=count, timeout_ms=1000 if is_fast else 3000).play()
-            for part, count in rounds.items()
-        }
+        return Rounds(part, trio, hand, scene, count=count, timeout_ms=1000 if is_fast else 3000).play()
 
 
 def main() -> None:
@@ -76,11 +72,9 @@ def main() -> None:
         parts.discard("cut")
     found: dict[str, dict[str, dict[str, Any]]] = {}
     RESULTS.mkdir(exist_ok=True)
-    for group in (WITH_DEFAULTS, WITH_FAST, SLOW):
-        rounds = {part: options.rounds or count for part, count in group.items() if part in parts}
-        for kind in options.systems if rounds else ():
-            for part, figures in measure(rounds, kind).items():
-                found.setdefault(part, {})[kind] = figures
+    for part, count in (WITH_DEFAULTS | WITH_FAST | SLOW).items():
+        for kind in options.systems if part in parts else ():
+            found.setdefault(part, {})[kind] = measure(part, options.rounds or count, kind)
             (RESULTS / "failover.json").write_text(json.dumps(found, indent=1) + "\n")
     tables = [goals.steps(part, by_system) for part, by_system in found.items()]
     text = "\n\n".join([*tables, goals.java_part(found), goals.judged(found)])

@@ -66,6 +66,7 @@ def steps(part: str, found: Mapping[str, Mapping[str, Any]]) -> str:
             for figures in found.values()
         ]
         lines.append(f"| {step} | " + " | ".join(cells) + " |")
+    lines += [f"\n{kind}: {figures['ended']}" for kind, figures in found.items() if "ended" in figures]
     return "\n".join(lines)
 
 

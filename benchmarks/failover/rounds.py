@@ -12,6 +12,7 @@ from typing import Any
 from oracle.audit import Audit, silence_ms
 from oracle.hand import Hand
 from oracle.scene import Scene
+from oracle.toolchain import OracleError
 from oracle.trio import JAVA_POLL_MS, Trio
 
 from benchmarks.__main__ import say
@@ -59,15 +60,22 @@ class Rounds:
 
         began_ms = time.time() * 1000
         trio.wait("producers send", lambda: both_are_back(began_ms))
+        ended = ""
         for number in range(self._count):
             time.sleep(chance.uniform(0.3, 0.8))
-            self._round(number, failures, both_are_back)
+            try:
+                self._round(number, failures, both_are_back)
+            except OracleError as error:  # a trio that does not come together again: what was measured counts
+                ended = str(error)
+                say(f"{trio.kinds[0]:8} {self._part:8} {number + 1}/{self._count}: ended: {ended}")
+                break
         self._watch.is_over = python.is_over = True
         audit = Audit(hand.do("stop-pulse", name=topic)["acknowledged"])
         hand.do("stop-producer", name=producer.name)
         python.join(10)
         self._watch.join(10)
-        return self._figures([float(send.acknowledged) for send in audit.sends], python.acknowledged)
+        figures = self._figures([float(send.acknowledged) for send in audit.sends], python.acknowledged)
+        return figures | ({"ended": ended} if ended else {})
 
     def _round(
         self, number: int, failures: Callable[[], tuple[int, int]], both_are_back: Callable[[float], bool]
