@@ -107,12 +107,26 @@ async def furnish(namesrv: str, *, letters: int = 12, is_large: bool = False) ->
             await admin.create_group(group)
         await _send(namesrv, found, is_large=is_large)
         await _pop(namesrv, found)
-        await bury(admin, found.dying, found.orders, [b'{"order": %d}' % each for each in range(letters)])
-        await bury(admin, found.dying, found.payments, [b"payment %d" % each for each in range(letters // 2)], tries=1)
-        poison = [b"poison %d" % each for each in range(letters // 3)]
-        await bury(admin, found.dying, found.orders, poison, reason="schema mismatch", tag="poison")
+        await bury_three_kinds(admin, found, found.dying, letters)
         await bury(admin, found.dying, found.orders, [HOSTILE[0].encode()], reason=HOSTILE[1], tag="hostile")
     return found
+
+
+async def bury_three_kinds(admin: Admin, found: Furnished, group: str, letters: int) -> None:
+    """So many that used up their retries, half as many that were rejected at once, a third with a reason."""
+    await bury(admin, group, found.orders, [b'{"order": %d}' % each for each in range(letters)])
+    await bury(admin, group, found.payments, [b"payment %d" % each for each in range(letters // 2)], tries=1)
+    poison = [b"poison %d" % each for each in range(letters // 3)]
+    await bury(admin, group, found.orders, poison, reason="schema mismatch", tag="poison")
+
+
+async def another_dying_group(namesrv: str, found: Furnished, letters: int) -> str:
+    """A group with dead letters, for a test that sends them again: its next try finds them as the first did."""
+    async with Admin(namesrv) as admin:
+        group = f"dying_{len(await admin.groups())}"
+        await admin.create_group(group)
+        await bury_three_kinds(admin, found, group, letters)
+    return group
 
 
 async def _send(namesrv: str, found: Furnished, *, is_large: bool) -> None:

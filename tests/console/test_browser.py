@@ -16,7 +16,7 @@ from browsing import NARROW, WIDE, Tab, browser_running, paths_of, tab
 from consoles import console_running
 from guarded_scene import ANN, GUARDED, ROOT, furnish_rights
 from playwright.sync_api import Browser, expect
-from scene import Furnished, consume_all, consuming, furnish
+from scene import Furnished, another_dying_group, consume_all, consuming, furnish
 
 from arrowmq.testing import BrokerThread
 from waiting import block_until
@@ -203,8 +203,9 @@ def test_a_message_is_sent_found_shown_sent_again_and_consumed(wide: Tab, stage:
 
 
 def test_dead_letters_are_filtered_edited_and_sent_again_with_progress(wide: Tab, stage: Stage) -> None:
-    found = stage.found
-    page = wide.open(f"/letters/{found.dying}")
+    group = apart(another_dying_group(stage.broker.namesrv, stage.found, 60))
+    block_until(lambda: wide.page.request.get(f"{stage.address}/letters/{group}").status == 200)
+    page = wide.open(f"/letters/{group}")
     page.get_by_role("link", name=re.compile("schema mismatch")).click()
     expect(page.locator("tbody tr")).to_have_count(20)
     page.locator("tbody th a").first.click()
@@ -212,7 +213,7 @@ def test_dead_letters_are_filtered_edited_and_sent_again_with_progress(wide: Tab
     wide.fill("edit", body="cured", tag="cured")
     wide.submit("edit")
     expect(page.get_by_text("This letter was sent again")).to_be_visible()
-    wide.open(f"/letters/{found.dying}?reason=exhausted")
+    wide.open(f"/letters/{group}?reason=exhausted")
     wide.open_dialog("resend-all")
     wide.fill("resend-all", rate=15)
     wide.submit("resend-all")
@@ -225,7 +226,7 @@ def test_dead_letters_are_filtered_edited_and_sent_again_with_progress(wide: Tab
     wide.submit("go-on")
     expect(page.locator('[data-test="state"]')).to_have_text("done", timeout=20_000)
     expect(page.locator('#job [data-count="sent"]')).to_have_text("60")
-    wide.open(f"/letters/{found.dying}?reason=rejected")
+    wide.open(f"/letters/{group}?reason=rejected")
     page.locator('input[data-pick="letter"]').nth(0).check()
     page.locator('input[data-pick="letter"]').nth(1).check()
     wide.open_dialog("resend-chosen")
