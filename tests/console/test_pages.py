@@ -357,6 +357,13 @@ async def test_what_a_cluster_lacks_is_said(visitor: Visitor) -> None:
     assert users["lacks"] is not None or users["users"] is not None
 
 
+async def test_only_a_set_with_a_controller_is_switched(visitor: Visitor) -> None:
+    for broker, status in (("nosuch", 404), ("broker-a", 409)):
+        wanted = {"cluster": "DefaultCluster", "broker": broker, "brokerId": 2, "confirm": broker}
+        answer = await visitor.change("POST", "/api/cluster/switch", wanted, status)
+        assert broker in answer["error"]
+
+
 async def test_unknown_addresses_are_sentences(visitor: Visitor) -> None:
     assert "there is no such page" in await visitor.page("/nosuch", 404)
     assert {"error"} == (await visitor.http.get("/api/nosuch")).json().keys()

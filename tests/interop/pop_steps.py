@@ -7,8 +7,9 @@ weights are asked by a client that sees answers alone, so the judgement is the c
 promise. Broken promises are counted by kind and listed with their first example; it ends with 1 if ours breaks one.
 
 Both brokers run on this machine, by one clock, so that the pop time in an answer says to the millisecond until when a
-message is invisible. What may differ after a kill -9 is counted apart, and not held against ours in order: which
-message of an ordered queue is out is written every few seconds.
+message is invisible. What may differ after a kill -9 is counted apart, and two of it are not held against ours: which
+message of an ordered queue is out is written every few seconds; and a broker that was killed does not remember check
+points that were closed, so a client may still change the time of what it had acknowledged (at Apache's it always may).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from arrowmq.wire.frames import Command  # noqa: E402
 INVISIBLE_MS = (1_000, 1_500, 3_000, 6_000, 12_000)
 WAITS_S = (0.05, 0.2, 0.5, 1.5)
 ATTEMPT_S = 20.0
+GRANTED = "a change after the ack is granted"
 # An ack counts if its answer came so long before the message was to come back
 CLOSE_MS = 300
 # At the end it is asked until nothing has come for so long; Apache's broker takes back after one to five seconds
@@ -292,7 +294,9 @@ class WireDriver:
             answer = await self.clients[group].change(hand.popped, self.random.choice(INVISIBLE_MS))
             hand.popped.receipt = receipt
             if answer.code == ResponseCode.SUCCESS:
-                self.breaks("a change after the ack is granted", hand.body.decode(), hand.life)
+                self.breaks(GRANTED, hand.body.decode(), hand.life)
+                del self.acked[group][hand.body]  # so it comes again, by the client's own wish
+                self.doubtful[group].add(hand.body)
 
     async def advance(self) -> None:
         await asyncio.sleep(self.random.choice(WAITS_S))
@@ -455,7 +459,9 @@ def main() -> int:
         for promise, count in sorted(broken.items()):
             print(f"  {count:4} x {promise}; the first: {examples[promise]}", flush=True)
         if kind == "arrowmq":
-            is_ours_right = all(name.startswith("in order") and name.endswith("after a kill") for name in broken)
+            is_ours_right = all(
+                name.startswith(("in order", GRANTED)) and name.endswith("after a kill") for name in broken
+            )
     return 0 if is_ours_right else 1
 
 

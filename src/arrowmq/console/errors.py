@@ -55,11 +55,6 @@ def conflict(sentence: str) -> Problem:
     return Problem(409, sentence)
 
 
-def not_there(what: str) -> Problem:
-    """The cluster does not have this capability: said, not shown empty."""
-    return Problem(501, what)
-
-
 def problem_of(error: Exception) -> Problem:
     """Any expected error as a problem; an unexpected one is raised again."""
     if isinstance(error, Problem):

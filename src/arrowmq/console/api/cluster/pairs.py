@@ -11,7 +11,7 @@ from arrowmq.client.admin import Admin
 from arrowmq.client.errors import ArrowMQError, Refused
 from arrowmq.console.api.changes import confirmed
 from arrowmq.console.api.declare import Call, Done, Name, Struct, endpoint
-from arrowmq.console.errors import not_there
+from arrowmq.console.errors import conflict, not_found
 from arrowmq.console.live.snapshot import BrokerRow
 from arrowmq.wire.codes import ResponseCode
 from arrowmq.wire.errors import WireError
@@ -169,8 +169,10 @@ async def switch_master(call: Call, body: Switch) -> Done:
     confirmed(body.confirm, body.broker, "broker", "writers are refused until the switch is over")
     answer = await cluster(call)
     pair = next((row for row in answer.rows if row.broker == body.broker), None)
-    if pair is None or pair.controller is None:
-        raise not_there(f"{body.broker} has no controller: its master is named by configuration")
+    if pair is None:
+        raise not_found(f"there is no broker of the name {body.broker}")
+    if pair.controller is None:
+        raise conflict(f"{body.broker} has no controller: its master is named by configuration")
     admin = await call.admin()
     await admin.elect_master(pair.controller, body.cluster, body.broker, body.broker_id)
     call.console.cache.forget()
