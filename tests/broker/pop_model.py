@@ -465,7 +465,7 @@ class Driver:
         """What is out in order is written every ten seconds, as Apache's broker does: it may be older, never newer."""
         for queue_id, lane in self.ordered.items():
             committed = self.broker.offsets.get("G", ORDERED, queue_id) or 0
-            assert committed <= lane.committed
+            assert committed <= lane.committed, f"queue {queue_id}: {committed} kept, {lane} expected"
             info = self.services.pop_order.get(ORDERED, "G", queue_id)
             lane.committed = committed
             if info is None:
