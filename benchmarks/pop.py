@@ -9,10 +9,9 @@ up. A window begins when the backlog is on the disk and the broker is at rest; f
 
 Last, many messages are popped and left: at a broker of ours with a timer in its loop, which says how long the loop was
 held up (`pauses.py`), and how much memory of its own the process has taken for each message. A pause contains the time
-that the machine gave to others, so beside it stands the longest pause of a timer in a process that does nothing else,
-and of several rounds the least: what the broker causes itself comes in each of them. The table that is printed is kept
-in bench-results/pop.md. Free memory is touched first, as `memory.py` says, but not with --as-it-is; `--messages 0`
-leaves all but the last part out.
+that the machine gave to others, so beside it stands the longest pause of a timer in a process that does nothing else.
+The table that is printed is kept in bench-results/pop.md. Free memory is touched first, as `memory.py` says, but not
+with --as-it-is; `--messages 0` leaves all but the last part out.
 """
 
 from __future__ import annotations
@@ -58,10 +57,6 @@ class Goal:
     unit: str
     times: float = 0.0  # so many times Apache's, above 1; below 1 at most this part of it
     at_most: float = 0.0  # or this limit
-    is_least: bool = False  # of the rounds, instead of their median
-
-    def of(self, rounds: list[float]) -> float:
-        return min(rounds) if self.is_least else statistics.median(rounds)
 
     def judged(self, ours: float, theirs: float | None) -> tuple[str, str, bool | None]:
         """The ratio, the goal, and whether it is met; None where there is nothing to compare with."""
@@ -100,15 +95,9 @@ GOALS = [
             Goal(
                 f"held {at_once} bytes", f"in flight, popped {at_once} at once: own memory each", "bytes", at_most=300
             ),
-            Goal(
-                f"held {at_once} pause",
-                f"in flight, popped {at_once} at once: longest pause",
-                "ms",
-                at_most=20,
-                is_least=True,
-            ),
-            Goal(f"held {at_once} cpu", "most CPU that the loop used without a break", "ms", is_least=True),
-            Goal(f"held {at_once} idle", "longest pause of an idle process meanwhile", "ms", is_least=True),
+            Goal(f"held {at_once} pause", f"in flight, popped {at_once} at once: longest pause", "ms", at_most=20),
+            Goal(f"held {at_once} cpu", "most CPU that the loop used without a break", "ms"),
+            Goal(f"held {at_once} idle", "longest pause of an idle process meanwhile", "ms"),
         )
     ),
 ]
@@ -258,8 +247,8 @@ def table(found: dict[str, Figures]) -> list[str]:
     for goal in GOALS:
         if goal.figure not in ours and goal.figure not in theirs:
             continue
-        own = goal.of(ours[goal.figure]) if goal.figure in ours else None
-        peer = goal.of(theirs[goal.figure]) if goal.figure in theirs else None
+        own = statistics.median(ours[goal.figure]) if goal.figure in ours else None
+        peer = statistics.median(theirs[goal.figure]) if goal.figure in theirs else None
         ratio, aim, met = ("—", "", None) if own is None else goal.judged(own, peer)
         cells = [text_of(own), text_of(peer), ratio, aim, {True: "yes", False: "**no**", None: "—"}[met]]
         lines.append(f"| {' | '.join([goal.title, goal.unit, *cells])} |")

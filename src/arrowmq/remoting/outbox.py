@@ -7,9 +7,9 @@ does not read costs `HAND_OVER_BYTES` of copies plus references, not a copy of e
 
 The transport's limits are set so that it calls `pause_writing` as soon as it holds anything and `resume_writing` when
 it holds nothing, which is exactly when the kernel can be asked again. uvloop and asyncio transports keep references to
-memoryviews until they are written; because they are only ever given our own copies, `on_sent` can be called at
-hand-over. An encrypted connection has no socket to write to past the transport (`fd` is -1): there all goes by
-hand-over.
+memoryviews until they are written; because they are only ever given bytes that nobody changes (a copy, where they are
+not that yet), `on_sent` can be called at hand-over. An encrypted connection has no socket to write to past the
+transport (`fd` is -1): there all goes by hand-over.
 """
 
 from __future__ import annotations
