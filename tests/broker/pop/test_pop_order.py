@@ -126,3 +126,23 @@ async def test_a_reset_frees_a_blocked_queue(node: Any) -> None:
     header = {"topic": "orders", "group": "G", "timestamp": 0, "isForce": True}
     assert ResponseCode.SUCCESS == (await node.client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)).code
     assert [b"a", b"b"] == (await popping.pop()).bodies
+
+
+async def test_after_a_kill_an_ack_does_not_send_the_group_back_to_what_it_had_acknowledged(node: Any) -> None:
+    """The offset was written after the acks, and what is out in order before them."""
+    for body in (b"a", b"b", b"c", b"d"):
+        await node.client.send("orders", body)
+    popping = Ordered(node)
+    messages = (await popping.pop()).messages
+    await node.broker.services.pop_order.persist_if_changed()
+    for message in messages[:2]:
+        await popping.ack(message)
+    await node.broker.offsets.persist_if_changed()
+    await node.crash()
+    popping = Ordered(node)
+    await popping.ack(messages[3])
+    assert 2 == node.broker.offsets.get("G", "orders", 0)
+    await node.crash()
+    assert 2 == node.broker.offsets.get("G", "orders", 0)
+    await node.clock.advance(INVISIBLE_MS / 1000 + 0.1)
+    assert [b"c", b"d"] == (await Ordered(node).pop()).bodies

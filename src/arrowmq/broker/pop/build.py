@@ -42,7 +42,7 @@ def build_pop(broker: Broker) -> PopParts:
     merging = Merging(config, table, log, offsets, clock)
     retry_topics = RetryTopics(config, topics, offsets)
     checks = PopChecks(config, address, store, topics, groups, clock)
-    order = OrderTable(config, topics, groups, broker.file("consumerOrderInfo.json"), background, clock)
+    order = OrderTable(config, topics, groups, offsets, broker.file("consumerOrderInfo.json"), background, clock)
 
     def timer_is_behind() -> bool:
         timer = broker.services.timer

@@ -15,6 +15,7 @@ import msgspec
 
 from arrowmq.broker.background import Background
 from arrowmq.broker.groups.table import SubscriptionGroups
+from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.pop.due import Due
 from arrowmq.broker.settings.config import BrokerConfig
 from arrowmq.broker.topics.table import Topics
@@ -110,6 +111,12 @@ class OrderInfo:
                 return offset
         return self.offsets[-1] + 1
 
+    def acknowledge_before(self, committed: int) -> None:
+        """What the group's offset has passed was acknowledged, whether that was still noted here or not."""
+        for index, offset in enumerate(self.offsets):
+            if offset < committed:
+                self.acked |= 1 << index
+
     def inherit_counts(self, before: OrderInfo) -> None:
         """A message that is handed out once more counts one more, unless the same attempt asked again."""
         if before.attempt_id is not None and before.attempt_id == self.attempt_id:
@@ -127,6 +134,7 @@ class OrderTable:
         config: BrokerConfig,
         topics: Topics,
         groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
         file: JsonConfigFile,
         background: Background,
         clock: Clock,
@@ -134,6 +142,7 @@ class OrderTable:
         self.config = config
         self.topics = topics
         self.groups = groups
+        self.offsets = offsets
         self.file = file
         self.clock = clock
         self.table: dict[tuple[str, str], dict[int, OrderInfo]] = {}  # by topic and group, then by queue
@@ -146,12 +155,15 @@ class OrderTable:
     # Life
 
     def load(self) -> None:
+        """The group's offset is written more often than this table. After a crash it may have passed messages that are
+        open here: the next ack behind them would send the group back to what it had acknowledged."""
         stored = (self.file.load() or {}).get("table", {})
         for key, queues in stored.items():
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, entry in queues.items():
                 info = OrderInfo.from_json(entry)
                 if info.offsets:
+                    info.acknowledge_before(self.offsets.get(group, topic, int(queue_id)) or 0)
                     self.table.setdefault((topic, group), {})[int(queue_id)] = info
 
     def start(self) -> None:
