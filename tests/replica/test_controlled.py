@@ -87,6 +87,18 @@ async def test_a_stopped_master_is_followed_and_comes_back_as_slave_with_the_sam
         assert epochs[0] == epochs[1] == epochs[2]
 
 
+async def test_a_slave_that_lacks_nothing_hears_of_a_new_epoch_at_once(tmp_path: Path) -> None:
+    """Nothing is written in it, and the next heartbeat is minutes away."""
+    async with Trio(tmp_path, {"haSendHeartbeatInterval": "600000"}) as trio:
+        await trio.start_all()
+        await send(trio, "before")
+        await trio.level()
+        await trio.stop(1)
+        await trio.master()
+        others = [trio.nodes[number] for number in (2, 3)]
+        await until(lambda: all(replication_of(node).epochs.last_number == 2 for node in others))
+
+
 async def test_what_only_the_old_master_had_is_cut_and_put_aside(tmp_path: Path) -> None:
     async with Trio(tmp_path) as trio:
         await trio.start_all()

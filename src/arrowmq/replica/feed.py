@@ -146,6 +146,8 @@ class Feed:
             # An acknowledgement alone is no reason to send: what nobody waits for gathers until the next look, or each
             # would bring a packet of a few records, and that the next acknowledgement.
             self.pump()
+        if self.session.is_begun and not was_begun and self.lag == 0:
+            self.heartbeat()  # a slave that lacks nothing would not hear of a new epoch for seconds
 
     def _note_progress(self) -> None:
         if self.acknowledged >= self._noted_end:

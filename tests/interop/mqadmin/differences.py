@@ -301,8 +301,9 @@ DIFFERENCES = (
     ),
     Difference(
         r"brokerStatus.*|dashboard fetchBrokerRuntimeStats",
-        r"(table\.)?(waitingPulls|fastPathClosedBy|differingSubscriptions|getTransferedTps)",
-        "keys that only ArrowMQ has; the last is how older dashboards spell it",
+        r"(table\.)?(waitingPulls|fastPathClosedBy|differingSubscriptions|getTransferedTps|brokerRole|"
+        r"ha(Epoch|RoleSince|LagBytes|LagSeconds|Slaves|SlavesInSync)|pop(AndPull|InFlight|ReviveLateMs|Waiting))",
+        "keys that only ArrowMQ has: what waits, replicas, pop; getTransferedTps is how older dashboards spell it",
         added=True,
     ),
     Difference(
@@ -322,9 +323,29 @@ DIFFERENCES = (
     Difference(
         r"getBrokerConfig|dashboard getBrokerConfig",
         r"maxSendsPerSecond|enableTopicMessageTypeCheck|maxProcessMemoryBytes|maxUnflushedBytes|commitLogMaxBytes|"
-        r"storePathCommitLog",
-        "settings that only ArrowMQ has, and one that Apache shows only if it is set",
+        r"scrubBytesPerSecond|trustedProxies|metricsAuthenticationEnabled|aclFile|"
+        r"ha(TrustedSources|CheckCrc|CopyWholeLog|SlaveAddresses)",
+        "settings that only ArrowMQ has",
         added=True,
+    ),
+    Difference(
+        r"getBrokerConfig|dashboard getBrokerConfig",
+        r"storePath(CommitLog|EpochFile|BrokerIdentity)|haMasterAddress",
+        "settings that Apache shows only if they are set",
+        added=True,
+    ),
+    Difference(
+        r"getBrokerConfig|dashboard getBrokerConfig",
+        r"auth(entication|orization)(Enabled|Whitelist|Strategy|Provider|MetadataProvider)|initAuthenticationUser|"
+        r"innerClientAuthenticationCredentials|migrateAuthFromV1Enabled",
+        "settings about users, which Apache shows only if they are in its file; ArrowMQ shows no secret of them",
+        added=True,
+    ),
+    Difference(
+        r"getBrokerConfig|dashboard getBrokerConfig",
+        r"haTransferBatchSize",
+        "what a slave is sent at once: larger pieces copy a log several times as fast",
+        like=NUMBER,
     ),
     Difference(
         r"getBrokerConfig|dashboard getBrokerConfig",
