@@ -8,8 +8,9 @@ steady rate to consumers that long-poll. With --java the Java client pops the ba
 up. A window begins when the backlog is on the disk and the broker is at rest; figures are medians of the rounds.
 
 Last, many messages are popped and left: at a broker of ours with a timer in its loop, which says how long the loop was
-held up (`pauses.py`), and how much memory of its own the process has taken for each message. A pause contains the time
-that the machine gave to others, so beside it stands the longest pause of a timer in a process that does nothing else.
+held up (`pauses.py`), and how much memory of its own the process has taken for each message. What counts is the longest
+pause that is the broker's own; beside it stand the longest by the clock, which contains what the machine gave to
+others, and that of a timer in a process that does nothing else.
 The table that is printed is kept in bench-results/pop.md. Free memory is touched first, as `memory.py` says, but not
 with --as-it-is; `--messages 0` leaves all but the last part out.
 """
@@ -57,6 +58,7 @@ class Goal:
     unit: str
     times: float = 0.0  # so many times Apache's, above 1; below 1 at most this part of it
     at_most: float = 0.0  # or this limit
+    worst: bool = False  # the largest of the rounds counts, not their median
 
     def judged(self, ours: float, theirs: float | None) -> tuple[str, str, bool | None]:
         """The ratio, the goal, and whether it is met; None where there is nothing to compare with."""
@@ -95,8 +97,14 @@ GOALS = [
             Goal(
                 f"held {at_once} bytes", f"in flight, popped {at_once} at once: own memory each", "bytes", at_most=300
             ),
-            Goal(f"held {at_once} pause", f"in flight, popped {at_once} at once: longest pause", "ms", at_most=20),
-            Goal(f"held {at_once} cpu", "most CPU that the loop used without a break", "ms"),
+            Goal(
+                f"held {at_once} own",
+                f"popped {at_once} at once: longest pause of its own",
+                "ms",
+                at_most=20,
+                worst=True,
+            ),
+            Goal(f"held {at_once} pause", "longest pause by the clock", "ms"),
             Goal(f"held {at_once} idle", "longest pause of an idle process meanwhile", "ms"),
         )
     ),
@@ -230,12 +238,12 @@ def hold(system: Watched, count: int, figures: Figures) -> None:
         bytes_each = (anonymous_kib(system.broker.pid) - before) * 1024 / max(1, taken)
         load.keep(f"held {at_once} bytes", bytes_each)
         load.keep(f"held {at_once} pause", pauses["longest_ms"])
-        load.keep(f"held {at_once} cpu", pauses["most_cpu_ms"])
+        load.keep(f"held {at_once} own", pauses["longest_own_ms"])
         load.keep(f"held {at_once} idle", bystander.longest_ms)
         load.say(
             f"{taken:,.0f} in flight, popped {at_once} at once in {seconds:.0f} s: {bytes_each:.0f} bytes of own "
-            f"memory each; longest pause of the loop {pauses['longest_ms']:.1f} ms, most CPU of an iteration "
-            f"{pauses['most_cpu_ms']:.1f} ms (an idle process: {bystander.longest_ms:.1f} ms); another "
+            f"memory each; longest pause of the loop {pauses['longest_own_ms']:.1f} ms of its own, by the clock "
+            f"{pauses['longest_ms']:.1f} ms (an idle process: {bystander.longest_ms:.1f} ms); another "
             f"request meanwhile: p50 {median / 1e3:.2f} ms, "
             f"p99 {most / 1e3:.2f} ms, longest {longest / 1e3:.1f} ms"
         )
@@ -247,7 +255,8 @@ def table(found: dict[str, Figures]) -> list[str]:
     for goal in GOALS:
         if goal.figure not in ours and goal.figure not in theirs:
             continue
-        own = statistics.median(ours[goal.figure]) if goal.figure in ours else None
+        of_rounds = max if goal.worst else statistics.median
+        own = of_rounds(ours[goal.figure]) if goal.figure in ours else None
         peer = statistics.median(theirs[goal.figure]) if goal.figure in theirs else None
         ratio, aim, met = ("—", "", None) if own is None else goal.judged(own, peer)
         cells = [text_of(own), text_of(peer), ratio, aim, {True: "yes", False: "**no**", None: "—"}[met]]

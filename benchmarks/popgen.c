@@ -260,12 +260,14 @@ static void *consume(void *unused) {
   return unused;
 }
 
+/* With a unique key, as every client sends one. */
 static void send_one(Client *client, const void *body, size_t size, int queue) {
-  char fields[500];
+  static atomic_long sent;
+  char fields[600];
   snprintf(fields, sizeof fields,
            "\"a\":\"P\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%d\",\"f\":\"0\",\"g\":\"1\",\"h\":\"0\","
-           "\"i\":\"\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"",
-           topic, queue);
+           "\"i\":\"UNIQ_KEY\\u0001%08X%024lX\\u0002\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"",
+           topic, queue, (unsigned)getpid(), atomic_fetch_add(&sent, 1));
   if (ask(client, SEND, fields, body, size)) fail("a message was refused");
 }
 
