@@ -36,7 +36,7 @@ def picture(table: Any, closed: list[Any], opened: Any) -> list[Any]:
         {key: (lane.in_flight, len(lane), sorted(lane.moved), lane.is_idle) for key, lane in table.lanes.items()},
         (table.in_flight, table.count, [each.key for each in closed]),
         # Closed ones leave sooner or later
-        ([each.key for each in opened if each.is_open], opened.count_open(7), opened.count_open(1 << 40)),
+        ([each.key for each in opened if each.is_open], opened.estimate_open(1 << 40)),
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from popping import INVISIBLE_MS, Popping
 
+from arrowmq.broker.pop import revive_log
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers.pop import parse_offset_info
@@ -210,6 +211,32 @@ async def test_a_message_of_a_retry_topic_comes_back_to_the_same_topic(broker: A
         assert (b"a", count) == (message.body, message.record.reconsume_times)
     assert ResponseCode.SUCCESS == (await popping.ack(message)).code
     await broker.clock.advance(INVISIBLE_MS / 1000 + 1)
+    assert [] == (await popping.pop()).messages
+
+
+async def test_a_message_that_is_long_invisible_keeps_no_start_reading(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its check point is written again, near the end of its revive queue, and it comes back once, at its time."""
+    monkeypatch.setattr(revive_log, "CARRY_ABOVE", 20)
+    await send(node, b"long")
+    popping = Popping(node)
+    assert [b"long"] == (await popping.pop(invisibleTime=3_600_000)).bodies
+    for number in range(200):
+        await send(node, b"%d" % number)
+        for message in (await popping.pop()).messages:
+            await popping.ack(message)
+    await node.clock.advance(11.0)  # the places are noted with the offsets, every five seconds
+    log = node.broker.services.pop_revive.log
+    assert all(queue.read_offset - queue.noted <= 25 for queue in log.queues)
+    await node.crash()
+    popping = Popping(node)
+    assert [] == (await popping.pop()).messages
+    await node.clock.advance(3_600.0)
+    again = (await popping.pop()).messages
+    assert [b"long"] == [message.body for message in again]
+    assert ResponseCode.SUCCESS == (await popping.ack(again[0])).code
+    await node.clock.advance(3_600.0)
     assert [] == (await popping.pop()).messages
 
 

@@ -43,6 +43,7 @@ CARRY_ABOVE = 50_000
 # ... if there are as many for each that would have to be written again, so that carrying stays the smaller part
 CARRY_FOR_EACH = 8
 CARRIED_AT_ONCE = 64
+LOOKS = 512
 
 
 class ReviveLog:
@@ -335,15 +336,14 @@ class ReviveLog:
         first = queue.first_open()
         if first is None:
             return False
-        behind = queue.read_offset - first.revive_offset
-        if behind <= CARRY_ABOVE:
+        end = queue.read_offset
+        behind = end - first.revive_offset
+        # An estimate will do: of a million in flight, a look at each would hold everybody else up
+        if behind <= CARRY_ABOVE or behind <= CARRY_FOR_EACH * queue.open.estimate_open(LOOKS):
             return False
-        live = queue.open.count_open(-(-behind // CARRY_FOR_EACH))
-        if behind <= CARRY_FOR_EACH * live:
-            return False
-        for _ in range(min(CARRIED_AT_ONCE, live)):
+        for _ in range(CARRIED_AT_ONCE):
             check_point = queue.first_open()
-            if check_point is None:
+            if check_point is None or check_point.revive_offset >= end:
                 return False
             queue.open.popleft()
             before = check_point.revive_offset
