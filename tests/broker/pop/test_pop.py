@@ -120,6 +120,25 @@ async def test_an_invisible_time_changed_in_the_millisecond_of_the_pop_keeps_the
     assert [b"a"] == (await popping.pop()).bodies
 
 
+async def test_of_changes_in_one_millisecond_every_receipt_means_the_message(broker: Any) -> None:
+    """The second change by the first receipt got the time of the first, and so looked older than the one between."""
+    await send(broker, b"a")
+    popping = Popping(broker)
+    message = (await popping.pop()).messages[0]
+    popped = message.receipt
+    await broker.clock.advance(1)
+    await popping.change(message, 5000)
+    await popping.change(message, 5000)
+    between = message.receipt
+    message.receipt = popped
+    await popping.change(message, 60_000)
+    assert message.receipt.pop_time > between.pop_time
+    message.receipt = between
+    assert ResponseCode.SUCCESS == (await popping.ack(message)).code
+    await broker.clock.advance(100)
+    assert [] == (await popping.pop()).messages
+
+
 async def test_an_older_receipt_of_a_message_means_the_message(broker: Any) -> None:
     """A consumer that extended its time and acknowledges with the receipt it had first has acknowledged."""
     await send(broker, b"a")

@@ -248,7 +248,10 @@ class AckService:
                 f"the receipt {receipt.encode()} is stale: the message was acknowledged, or its time was over and it "
                 "came back",
             )
-        pop_time = lane.free_pop_time(request.offset, max(now_ms, receipt.pop_time + 1))
+        # Later than what it replaces, which may itself be a change of this millisecond: which receipt is the newer one
+        # is told by that.
+        replaced_ms = receipt.pop_time if old is None else max(receipt.pop_time, old.pop_time)
+        pop_time = lane.free_pop_time(request.offset, max(now_ms, replaced_ms + 1))
         # Until `pop_time + invisible_time`, also if the pop time had to be moved to be another one
         new = CheckPoint(
             *(lane, request.offset, pop_time, request.invisible_time, [request.offset]),
