@@ -81,3 +81,12 @@ async def test_one_who_gives_up_waiting_does_not_stop_the_write(tmp_path: Path) 
     file.gate.release(1)
     await other
     assert [b"{}"] == file.writes
+
+
+def test_a_thread_that_was_left_behind_does_not_write_over_what_came_later(tmp_path: Path) -> None:
+    """A task that is cancelled at a broker's end leaves the thread behind in which it writes."""
+    file = JsonConfigFile(tmp_path / "config" / "delayOffset.json")
+    left_behind = file.writing({"offsetTable": {"1": 5}})
+    file.persist({"offsetTable": {"1": 7}})
+    left_behind()
+    assert {"offsetTable": {"1": 7}} == file.load()

@@ -7,6 +7,8 @@ cannot be read, the `.bak`.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ class JsonConfigFile:
         self.backup = self.path.with_name(self.path.name + ".bak")
         self.temporary = self.path.with_name(self.path.name + ".tmp")
         self._disk = disk or Disk()
+        self._lock = threading.Lock()
+        self._asked = self._written = 0
 
     def load(self) -> dict[str, Any] | None:
         """What the file says; None if neither it nor its backup says anything."""
@@ -41,7 +45,23 @@ class JsonConfigFile:
 
     def persist(self, content: dict[str, Any] | bytes) -> None:
         """Write the file so that at any moment it or its backup is whole."""
-        data = content if isinstance(content, bytes) else fastjson.dumps(content)
+        self.writing(content)()
+
+    def writing(self, content: dict[str, Any] | bytes) -> Callable[[], None]:
+        """What persists this content, for a thread. It never lands on top of what was asked for later: a task that is
+        cancelled leaves its thread behind, and the end of a broker writes the file as well."""
+        self._asked += 1
+        number = self._asked
+
+        def write() -> None:
+            with self._lock:
+                if number > self._written:
+                    self._write(content if isinstance(content, bytes) else fastjson.dumps(content))
+                    self._written = number
+
+        return write
+
+    def _write(self, data: bytes) -> None:
         disk, folder = self._disk, self.path.parent
         disk.make_lasting_folder(folder)
         try:

@@ -328,7 +328,8 @@ class DelayLevels:
         self._kept = snapshot["offsetTable"]
         self.version = next_version(self.version, self.clock.now_ms())
         try:
-            await asyncio.to_thread(self.file.persist, {**snapshot, "dataVersion": msgspec.to_builtins(self.version)})
+            write = self.file.writing({**snapshot, "dataVersion": msgspec.to_builtins(self.version)})
+            await asyncio.to_thread(write)
         except BaseException:
             self._is_dirty = True
             raise

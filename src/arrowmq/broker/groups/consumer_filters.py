@@ -101,7 +101,7 @@ class ConsumerFilters:
 
     async def persist_if_changed(self) -> None:
         if self.follow():
-            await asyncio.to_thread(self.file.persist, self.as_json())
+            await asyncio.to_thread(self.file.writing(self.as_json()))
 
     def persist(self) -> None:
         """At the end, when every client has been disconnected."""

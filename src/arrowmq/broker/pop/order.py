@@ -7,7 +7,6 @@ message that is not acknowledged, and from there on they are handed out again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +17,7 @@ from arrowmq.broker.groups.table import SubscriptionGroups
 from arrowmq.broker.offsets.table import ConsumerOffsets
 from arrowmq.broker.pop.due import Due
 from arrowmq.broker.settings.config import BrokerConfig
+from arrowmq.broker.table_file import TableFile
 from arrowmq.broker.topics.table import Topics
 from arrowmq.clock import Clock
 from arrowmq.store.config_file import JsonConfigFile
@@ -143,11 +143,10 @@ class OrderTable:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
-        self.file = file
+        self.file = TableFile(file, clock, lambda: msgspec.json.encode(self.as_json()))
         self.clock = clock
         self.table: dict[tuple[str, str], dict[int, OrderInfo]] = {}  # by topic and group, then by queue
         self.on_free: list[Callable[[str, str, int], None]] = []
-        self._is_dirty = False
         self._due: Due[Place] = Due(clock, BUCKET_MS, self._freed)
         self._buckets: dict[Place, int] = {}
         background.every("persist orders of pop", PERSIST_S, self.persist_if_changed)
@@ -157,7 +156,7 @@ class OrderTable:
     def load(self) -> None:
         """The group's offset is written more often than this table. After a crash it may have passed messages that are
         open here: the next ack behind them would send the group back to what it had acknowledged."""
-        stored = (self.file.load() or {}).get("table", {})
+        stored = (self.file.file.load() or {}).get("table", {})
         for key, queues in stored.items():
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, entry in queues.items():
@@ -185,17 +184,11 @@ class OrderTable:
         }
 
     async def persist_if_changed(self) -> None:
-        if self._is_dirty:
-            self._is_dirty = False
-            try:
-                await asyncio.to_thread(self.file.persist, msgspec.json.encode(self.as_json()))
-            except BaseException:
-                self._is_dirty = True
-                raise
+        await self.file.saved()
 
     def persist(self) -> None:
-        if self._is_dirty or self.table:
-            self.file.persist(msgspec.json.encode(self.as_json()))
+        if self.table or not self.file.is_saved:
+            self.file.save()
 
     def _clean(self) -> None:
         now_ms = self.clock.now_ms()
@@ -268,12 +261,12 @@ class OrderTable:
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
         if self.table.get((topic, group), {}).pop(queue_id, None) is not None:
-            self._is_dirty = True
+            self.file.changed(soon=False)
 
     # When a queue is free again
 
     def _changed(self, place: Place, info: OrderInfo) -> None:
-        self._is_dirty = True
+        self.file.changed(soon=False)
         self._watch(place, info)
 
     def _watch(self, place: Place, info: OrderInfo) -> None:
