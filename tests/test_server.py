@@ -16,7 +16,7 @@ from arrowmq.config import ConfigError
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import ConnectFailed, ConnectionLost
 from arrowmq.remoting.server import ListenFailed
-from arrowmq.remoting.tls import client_tls
+from arrowmq.remoting.tls.settings import client_tls
 from arrowmq.server import Component, Node, Part, build_node
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command, encode_frame

@@ -35,9 +35,9 @@ from arrowmq.auth.settings import KEYS as AUTH_KEYS
 from arrowmq.clock import Clock, SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.address import format_address, is_loopback
-from arrowmq.remoting.tls import KEYS as TLS_KEYS
-from arrowmq.remoting.tls import ClientTls, ServerTls, client_tls, server_tls
-from arrowmq.remoting.tls_reload import TlsReload
+from arrowmq.remoting.tls.reload import TlsReload
+from arrowmq.remoting.tls.settings import KEYS as TLS_KEYS
+from arrowmq.remoting.tls.settings import ClientTls, ServerTls, client_tls, server_tls
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector

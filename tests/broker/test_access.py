@@ -24,7 +24,7 @@ from arrowmq.broker.ports import BrokerPorts
 from arrowmq.clock import SystemClock
 from arrowmq.config import ConfigError
 from arrowmq.remoting.direct_call import DirectCall
-from arrowmq.remoting.tls import server_tls
+from arrowmq.remoting.tls.settings import server_tls
 from arrowmq.wire import fastjson
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame

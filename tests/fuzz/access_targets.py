@@ -24,7 +24,7 @@ from arrowmq.auth.signature import SIGNATURE, sign
 from arrowmq.auth.users import User, UserType, new_user
 from arrowmq.clock import SystemClock
 from arrowmq.config import ConfigError
-from arrowmq.remoting.tls import server_tls
+from arrowmq.remoting.tls.settings import server_tls
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import AclInfo
 from arrowmq.wire.errors import WireError

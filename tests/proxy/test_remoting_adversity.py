@@ -15,7 +15,7 @@ import arrowmq
 from arrowmq.proxy.remoting.link import UNSENT_BYTES
 from arrowmq.proxy.remoting.server import RemotingProxy
 from arrowmq.remoting.client import RemotingClient
-from arrowmq.remoting.tls import OutgoingTls
+from arrowmq.remoting.tls.settings import OutgoingTls
 from arrowmq.server import build_proxy_node
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.frames import Command, encode_frame

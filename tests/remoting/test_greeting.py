@@ -17,7 +17,7 @@ from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.remoting.greeting import V2_START, may_be_proxy, read_proxy
 from arrowmq.remoting.handlers import Answer, Call, handles
-from arrowmq.remoting.tls import client_tls, server_tls
+from arrowmq.remoting.tls.settings import client_tls, server_tls
 from arrowmq.wire.errors import FrameError
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
 from certificates import self_signed

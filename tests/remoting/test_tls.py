@@ -23,8 +23,8 @@ from arrowmq.remoting.endpoint import Limits
 from arrowmq.remoting.errors import RemotingError
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import RemotingServer
-from arrowmq.remoting.tls import ClientTls, ServerTls, client_tls, server_tls
-from arrowmq.remoting.tls_reload import LOOK_S, TlsReload
+from arrowmq.remoting.tls.reload import LOOK_S, TlsReload
+from arrowmq.remoting.tls.settings import ClientTls, ServerTls, client_tls, server_tls
 from arrowmq.wire.codes import RequestCode
 from arrowmq.wire.frames import Command
 from certificates import self_signed

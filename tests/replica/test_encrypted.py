@@ -16,7 +16,7 @@ from test_pair import queues_of, send
 from trios import Trio, broker_of
 
 from arrowmq.config import ConfigError
-from arrowmq.remoting.tls import server_tls
+from arrowmq.remoting.tls.settings import server_tls
 from arrowmq.replica.analytic import AnalyticReplica
 from arrowmq.replica.encrypted import MOST_ARRIVING, TlsSocket, ha_tls
 from arrowmq.server import Node

@@ -14,7 +14,7 @@ from arrowmq.clock import Clock
 from arrowmq.remoting.endpoint import FastPath
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import ListenFailed, RemotingServer
-from arrowmq.remoting.tls import ServerTls
+from arrowmq.remoting.tls.settings import ServerTls
 from arrowmq.wire.codes import RequestCode
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from arrowmq.client.admin import Admin
 from arrowmq.client.errors import ArrowMQError, InvalidName, InvalidUse, NamesrvUnreachable, TimedOut, Unreachable
 from arrowmq.client.options import ConnectOptions
 from arrowmq.config import ConfigError
-from arrowmq.remoting.tls import client_tls, context_of
+from arrowmq.remoting.tls.settings import client_tls, context_of
 from arrowmq.wire.errors import WireError
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"

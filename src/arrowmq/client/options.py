@@ -11,7 +11,7 @@ from typing import Protocol, TypedDict
 from arrowmq.client.errors import InvalidUse
 from arrowmq.client.names import Namespace
 from arrowmq.clock import Clock, SystemClock
-from arrowmq.remoting.tls import OutgoingTls
+from arrowmq.remoting.tls.settings import OutgoingTls
 from arrowmq.wire.frames import Command
 
 

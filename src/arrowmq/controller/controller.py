@@ -26,7 +26,7 @@ from arrowmq.remoting.answer_times import AnswerTimes
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import RemotingServer
-from arrowmq.remoting.tls import OutgoingTls, ServerTls
+from arrowmq.remoting.tls.settings import OutgoingTls, ServerTls
 
 log = logging.getLogger(__name__)
 

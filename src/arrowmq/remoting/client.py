@@ -17,7 +17,7 @@ from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.endpoint import Endpoint, FastPath, Limits
 from arrowmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from arrowmq.remoting.handlers import Call, HandlerTable, Outcome
-from arrowmq.remoting.tls import OutgoingTls, context_of
+from arrowmq.remoting.tls.settings import OutgoingTls, context_of
 from arrowmq.wire.frames import Command
 
 CONNECT_TIMEOUT_S = 3.0

@@ -25,7 +25,7 @@ from arrowmq.remoting.greeting import is_tls, may_be_proxy, read_proxy
 from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
 from arrowmq.remoting.outbox import Buffer, Outbox
 from arrowmq.remoting.pending import PendingRequests
-from arrowmq.remoting.tls import accept_tls
+from arrowmq.remoting.tls.start import accept_tls
 from arrowmq.wire.frames import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame
 
 if TYPE_CHECKING:

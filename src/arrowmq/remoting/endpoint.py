@@ -18,7 +18,7 @@ from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.deadlines import Deadlines
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.large_buffers import LargeBuffers
-from arrowmq.remoting.tls import ServerTls
+from arrowmq.remoting.tls.settings import ServerTls
 from arrowmq.wire.frames import Command
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from arrowmq.clock import Clock, SystemClock
 from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.endpoint import Endpoint, FastPath, Limits
 from arrowmq.remoting.handlers import HandlerTable
-from arrowmq.remoting.tls import ServerTls
+from arrowmq.remoting.tls.settings import ServerTls
 
 log = logging.getLogger(__name__)
 

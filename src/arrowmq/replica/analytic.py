@@ -21,8 +21,8 @@ from arrowmq.config import ConfigError, parse_properties
 from arrowmq.remoting.address import AddressError, format_address, parse_address, parse_addresses
 from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.errors import RemotingError
-from arrowmq.remoting.tls import client_tls
-from arrowmq.remoting.tls_reload import TlsReload
+from arrowmq.remoting.tls.reload import TlsReload
+from arrowmq.remoting.tls.settings import client_tls
 from arrowmq.replica.encrypted import ha_tls_of_a_reader
 from arrowmq.replica.follower import COPYING, Follower
 from arrowmq.store import MessageStore, StoreConfig

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from arrowmq.config import ConfigError
 from arrowmq.remoting.greeting import TLS_HANDSHAKE
-from arrowmq.remoting.tls import (
+from arrowmq.remoting.tls.settings import (
     HANDSHAKE_TIMEOUT_S,
     MODES,
     ClientTls,

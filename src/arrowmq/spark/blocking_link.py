@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from arrowmq.config import ConfigError
-from arrowmq.remoting.tls import client_context
+from arrowmq.remoting.tls.settings import client_context
 from arrowmq.spark.sink.exchange import Run
 from arrowmq.wire.frames import MAX_FRAME_BYTES, Command, decode_frame, encode_frame
 

@@ -27,7 +27,7 @@ from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import Fault
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.remoting.handlers import LATER, Call, Outcome
-from arrowmq.remoting.tls import OutgoingTls
+from arrowmq.remoting.tls.settings import OutgoingTls
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import ClusterInfo, SubscriptionGroupConfig, TopicRouteData
 from arrowmq.wire.bodies.topics import TopicConfig, TopicConfigAndQueueMapping

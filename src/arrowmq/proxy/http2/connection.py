@@ -20,7 +20,7 @@ from arrowmq.proxy.http2.core import Core, new_core
 from arrowmq.proxy.http2.events import ErrorCode, Event
 from arrowmq.remoting.address import format_address
 from arrowmq.remoting.greeting import is_tls, may_be_proxy, read_proxy
-from arrowmq.remoting.tls import accept_tls
+from arrowmq.remoting.tls.start import accept_tls
 from arrowmq.wire.errors import FrameError
 
 if TYPE_CHECKING:

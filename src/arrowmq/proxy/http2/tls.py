@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from arrowmq.config import ConfigError
-from arrowmq.remoting.tls import MODES
+from arrowmq.remoting.tls.settings import MODES
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from arrowmq.remoting.connection import Connection
 from arrowmq.remoting.endpoint import Limits
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.server import ListenFailed, RemotingServer
-from arrowmq.remoting.tls import ServerTls
+from arrowmq.remoting.tls.settings import ServerTls
 
 log = logging.getLogger(__name__)
 

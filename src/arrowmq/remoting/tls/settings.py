@@ -18,18 +18,15 @@ error in `certPath` a server would serve plain connections.
 Apache makes itself a certificate for tests when it has none. That is a promise of secrecy nobody can check, so here TLS
 needs a certificate: without one a permissive server refuses TLS hellos and says so in its log.
 
-Contexts are exchanged whole when files change (`tls_reload.py`), so one is looked up for each connection.
+Contexts are exchanged whole when files change (`reload.py`), so one is looked up for each connection.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from asyncio import BaseProtocol, BufferedProtocol, Transport
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from arrowmq.config import ConfigError, read_properties
 
@@ -212,30 +209,3 @@ def _load_trust(context: ssl.SSLContext, settings: Mapping[str, str], prefix: st
 def watched_files(settings: Mapping[str, str]) -> list[Path]:
     """The files that contexts are made from."""
     return [Path(settings[key]) for key in FILE_KEYS if settings.get(key)]
-
-
-async def accept_tls(
-    protocol: BaseProtocol, transport: Transport, context: ssl.SSLContext, received: bytes
-) -> Transport:
-    """Turn an accepted connection into a TLS one, although its hello has been read already.
-
-    The loop puts its own protocol between the two; what was read is handed to that one before it reads by itself: its
-    `connection_made` runs in the loop iteration after it was put there, and reading begins after that one.
-    """
-    loop = asyncio.get_running_loop()
-    started = asyncio.ensure_future(
-        loop.start_tls(transport, protocol, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S)
-    )
-    while transport.get_protocol() is protocol and not started.done():  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    between = cast(BufferedProtocol, transport.get_protocol())
-    while received and not started.done():
-        buffer = memoryview(between.get_buffer(len(received)))
-        piece, received = received[: len(buffer)], received[len(buffer) :]
-        buffer[: len(piece)] = piece
-        between.buffer_updated(len(piece))
-    encrypted = await started
-    if encrypted is None:
-        raise ConnectionError("the peer went away")
-    return encrypted

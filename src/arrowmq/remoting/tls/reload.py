@@ -12,7 +12,14 @@ from collections.abc import Mapping
 
 from arrowmq.clock import Clock, Timer
 from arrowmq.config import ConfigError
-from arrowmq.remoting.tls import ClientTls, ServerTls, client_context, server_context, tls_settings, watched_files
+from arrowmq.remoting.tls.settings import (
+    ClientTls,
+    ServerTls,
+    client_context,
+    server_context,
+    tls_settings,
+    watched_files,
+)
 
 log = logging.getLogger(__name__)
 
