@@ -1,4 +1,4 @@
-"""`python -m benchmarks.secured [--seconds S]`: what signatures, rights and TLS cost a broker, beside Apache's.
+"""`python -m benchmarks.secured [--rows NAME …]`: what signatures, rights and TLS cost a broker, beside Apache's.
 
 The frames are made, and signed, beforehand (a signature has no time in it) and sent by a program in C (`replay.c`), so
 that the client costs the same in each row, keeps up with either broker, and what is counted is the broker's processor
@@ -6,6 +6,10 @@ time a message. Rows: sends and pulls, plain at a broker that checks nothing; th
 signed ones, and signed ones by TLS. All brokers run at the same time; every row is warmed up (a JVM compiles what is
 hot for a while) before any is measured, then they take turns. The table of medians and goals is printed and kept in
 `bench-results/secured.md`. About seven minutes. Needs a C compiler and OpenSSL's headers.
+
+To see what a change does, some rows of one system are enough, and nothing is kept then:
+
+    python -m benchmarks.secured --systems arrowmq --rows "pulls, signed, TLS" --rounds 3
 """
 
 from __future__ import annotations
@@ -209,27 +213,35 @@ def settings_of(name: str, is_guarded: bool, certificate: Path) -> dict[str, Val
     return settings
 
 
-def run_rows(names: Sequence[str], folder: Path, pace: Pace, found: Found) -> None:
+def needed(rows: Sequence[Row]) -> list[Row]:
+    """These rows, and before them the sends that fill the brokers which are only read otherwise."""
+    filled = {row.is_guarded for row in rows if row.load is sends}
+    empty = {row.is_guarded for row in rows} - filled
+    return [row for row in ROWS if row.load is sends and not row.is_encrypted and row.is_guarded in empty] + list(rows)
+
+
+def run_rows(names: Sequence[str], rows: Sequence[Row], folder: Path, pace: Pace, found: Found) -> None:
     """Of each system one broker that checks nothing and one that checks users and rights run all the time; all rows are
     warmed up, then measured in turns, so that what else the machine does falls on all of them alike."""
     with ExitStack() as stack:
         systems: dict[tuple[str, bool], System] = {}
         for name in names:
-            for is_guarded in (False, True):
+            for is_guarded in sorted({row.is_guarded for row in rows}):
                 settings = settings_of(name, is_guarded, folder / "server.pem")
                 systems[name, is_guarded] = stack.enter_context(SYSTEMS[name](None, **settings))
                 asyncio.run(prepare(systems[name, is_guarded].address, is_guarded))
         files = {}
-        for row in ROWS:
+        warmed = needed(rows)
+        for row in warmed:
             loads = [row.load(USER if row.is_guarded else None, number) for number in range(CONNECTIONS)]
             files[row] = file_of(loads, folder / f"{row.name}.frames")
-        for row in ROWS:
+        for row in warmed:
             for name in names:
                 warm_s = pace.warm_s if name == "apache" else min(pace.warm_s, 2.0)  # nothing here is compiled later
                 warm = measure(systems[name, row.is_guarded], row, files[row], warm_s)
                 print(f"{name:8} {row.name:20} warm-up {warm.rate:12,.0f} messages/s", flush=True)
         for _ in range(pace.rounds):
-            for row in ROWS:
+            for row in rows:
                 for name in names:
                     touch_free_memory()
                     cost = measure(systems[name, row.is_guarded], row, files[row], pace.seconds)
@@ -277,6 +289,8 @@ def table(found: dict[tuple[str, str], Cost]) -> list[str]:
         "|---|---:|---:|---:|---:|---|---|",
     ]
     for row in ROWS:
+        if not any(row.name == measured for _, measured in found):
+            continue
         cells = []
         for name in ("arrowmq", "apache"):
             cost = found.get((name, row.name))
@@ -311,15 +325,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm", type=float, default=20, help="seconds a row for Apache's broker")
     parser.add_argument("--systems", nargs="+", default=["apache", "arrowmq"], choices=["apache", "arrowmq"])
+    every = [row.name for row in ROWS]
+    parser.add_argument("--rows", nargs="+", default=every, choices=every, help="measure these only, and keep nothing")
     given = parser.parse_args(arguments)
+    rows = [row for row in ROWS if row.name in given.rows]
     pace = Pace(given.seconds, given.rounds, given.warm)
     runs: Found = {}
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([*COMMAND, "tls", "make", "--dir", folder], check=True, stdout=subprocess.DEVNULL)
-        run_rows(given.systems, Path(folder), pace, runs)
+        run_rows(given.systems, rows, Path(folder), pace, runs)
     lines = table({key: median(costs) for key, costs in runs.items()})
-    write(lines, runs, pace)
     print("\n".join(lines))
+    if len(rows) < len(ROWS):
+        return 0
+    write(lines, runs, pace)
     print(f"\nwritten to {RESULTS / 'secured.md'}")
     return 0
 
