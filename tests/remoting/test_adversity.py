@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from arrowmq.remoting.client import RemotingClient
 from arrowmq.remoting.endpoint import Limits
 from arrowmq.remoting.handlers import LATER, Answer, Call, handles
 from arrowmq.remoting.outbox import HAND_OVER_BYTES
+from arrowmq.remoting.tls.settings import ServerTls, server_tls
 from arrowmq.wire.frames import Command, FrameSplitter, encode_frame
+from certificates import self_signed
 from waiting import until
 
 ECHO, HOLD, LARGE = 10, 11, 12
@@ -47,9 +51,39 @@ class Service:
         self.released += 1
 
 
-async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(
+    address: str, context: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     host, _, port = address.rpartition(":")
-    return await asyncio.open_connection(host, int(port), limit=1 << 16)
+    return await asyncio.open_connection(
+        host, int(port), limit=1 << 16, ssl=context, server_hostname=host if context is not None else None
+    )
+
+
+class Way:
+    """How peers come: plain or by TLS. The promises to them, and the bounds on them, are the same."""
+
+    def __init__(self, tls: ServerTls | None, context: ssl.SSLContext | None) -> None:
+        self.tls = tls
+        self._context = context
+
+    async def connect(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await connect(address, self._context)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return self_signed(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(params=["plain", "tls"])
+def way(request: pytest.FixtureRequest, certificate: Path) -> Way:
+    if request.param == "plain":
+        return Way(None, None)
+    files = {"tls.server.certPath": str(certificate), "tls.server.keyPath": str(certificate.with_name("key.pem"))}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return Way(server_tls(files), context)
 
 
 async def is_served(client: RemotingClient, address: str) -> bool:
@@ -155,12 +189,12 @@ async def test_five_hundred_silent_connections_are_not_noticed(start_server: Any
 
 
 async def test_a_peer_that_does_not_read_is_paused_and_gets_everything_once_it_reads(
-    start_server: Any, client: RemotingClient
+    start_server: Any, way: Way, client: RemotingClient
 ) -> None:
     """300 answers of 300 kB are 90 MB; what waits for this peer must stay near the limit, and nothing may be lost."""
     service = Service()
-    server, address = await start_server(service)
-    reader, writer = await connect(address)
+    server, address = await start_server(service, tls=way.tls)
+    reader, writer = await way.connect(address)
     writer.write(b"".join(encode_frame(Command.request(LARGE, opaque=number)) for number in range(300)))
     await until(lambda: any(c.is_paused for c in server.connections))
     (slow,) = server.connections
@@ -178,11 +212,11 @@ async def test_a_peer_that_does_not_read_is_paused_and_gets_everything_once_it_r
     writer.close()
 
 
-async def test_a_peer_that_never_reads_is_cut(start_server: Any) -> None:
+async def test_a_peer_that_never_reads_is_cut(start_server: Any, way: Way) -> None:
     clock = VirtualClock()
     service = Service()
-    server, address = await start_server(service, clock=clock)
-    _, writer = await connect(address)
+    server, address = await start_server(service, clock=clock, tls=way.tls)
+    _, writer = await way.connect(address)
     writer.write(b"".join(encode_frame(Command.request(LARGE, opaque=number)) for number in range(100)))
     await until(lambda: any(c.is_paused for c in server.connections))
     (slow,) = server.connections
@@ -195,11 +229,11 @@ async def test_a_peer_that_never_reads_is_cut(start_server: Any) -> None:
 
 
 async def test_a_quiet_connection_is_closed_after_the_idle_time_and_a_busy_one_is_not(
-    start_server: Any, client: RemotingClient
+    start_server: Any, way: Way, client: RemotingClient
 ) -> None:
     clock = VirtualClock()
-    server, address = await start_server(Service(), clock=clock)
-    reader, writer = await connect(address)
+    server, address = await start_server(Service(), clock=clock, tls=way.tls)
+    reader, writer = await way.connect(address)
     await until(lambda: len(server.connections) == 1)
     for _ in range(14):
         await clock.advance(10)
@@ -210,10 +244,12 @@ async def test_a_quiet_connection_is_closed_after_the_idle_time_and_a_busy_one_i
     writer.close()
 
 
-async def test_too_many_requests_in_flight_stop_the_reading_until_half_are_answered(start_server: Any) -> None:
+async def test_too_many_requests_in_flight_stop_the_reading_until_half_are_answered(
+    start_server: Any, way: Way
+) -> None:
     service = Service()
-    server, address = await start_server(service, limits=Limits(in_flight=100))
-    reader, writer = await connect(address)
+    server, address = await start_server(service, limits=Limits(in_flight=100), tls=way.tls)
+    reader, writer = await way.connect(address)
     writer.write(b"".join(encode_frame(Command.request(HOLD, opaque=number)) for number in range(1000)))
     splitter, answers = FrameSplitter(), list[Command]()
     await until(lambda: len(service.held) == 100)
@@ -231,15 +267,17 @@ async def test_too_many_requests_in_flight_stop_the_reading_until_half_are_answe
     writer.close()
 
 
-async def test_a_peer_may_go_in_the_middle_of_a_frame_or_of_its_answer(start_server: Any, client: Any) -> None:
+async def test_a_peer_may_go_in_the_middle_of_a_frame_or_of_its_answer(
+    start_server: Any, way: Way, client: Any
+) -> None:
     service = Service()
-    server, address = await start_server(service)
+    server, address = await start_server(service, tls=way.tls)
     for size in (2, 10, len(GOOD) - 1):
-        _, writer = await connect(address)
+        _, writer = await way.connect(address)
         writer.write(GOOD[:size])
         await writer.drain()
         writer.transport.abort()
-    _, writer = await connect(address)
+    _, writer = await way.connect(address)
     writer.write(b"".join(encode_frame(Command.request(LARGE, opaque=number)) for number in range(20)))
     await until(lambda: service.served > 0)
     writer.transport.abort()
@@ -248,10 +286,10 @@ async def test_a_peer_may_go_in_the_middle_of_a_frame_or_of_its_answer(start_ser
     await until(lambda: service.released == service.served - 1)
 
 
-async def test_a_large_upload_does_not_grow_by_the_square(start_server: Any) -> None:
+async def test_a_large_upload_does_not_grow_by_the_square(start_server: Any, way: Way) -> None:
     """A frame of 16 MB in 1 kB pieces: each byte is copied a few times, not once a piece."""
-    _, address = await start_server(Service())
-    reader, writer = await connect(address)
+    _, address = await start_server(Service(), tls=way.tls)
+    reader, writer = await way.connect(address)
     data = encode_frame(Command.request(ECHO, opaque=1, body=bytes(16_000_000)))
     for start in range(0, len(data), 1 << 14):
         writer.write(data[start : start + (1 << 14)])

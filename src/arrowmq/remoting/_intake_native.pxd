@@ -20,3 +20,4 @@ cdef class OutboxState:
     cdef public int64_t taken_bytes
     cdef public bint is_blocked
     cdef public int handle
+    cdef public object tls

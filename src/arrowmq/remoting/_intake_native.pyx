@@ -5,9 +5,9 @@ What the endpoint's fast path serves whole, and whose answers the kernel takes a
 Python; everything else is left to the connection's `_process`. A frame that the fast path has declined is not shown to
 it again.
 """
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
 from libc.stdint cimport uint8_t, uint32_t
 from posix.unistd cimport write
 
@@ -174,11 +174,16 @@ cdef class Intake:
         """Past the outbox while nothing waits in it; what the kernel does not take goes there."""
         cdef OutboxState outbox = self._outbox
         cdef Py_ssize_t written = 0
-        if not outbox.waiting_bytes and not outbox.is_blocked and outbox.handle >= 0:
-            # The other threads need not get their turn here: the socket is never waited for.
-            written = write(outbox.handle, replies.data, replies.size)
-            if written < 0:
-                written = 0              # the outbox tries again and finds out why
+        if not outbox.waiting_bytes and not outbox.is_blocked:
+            if outbox.handle >= 0:
+                # The other threads need not get their turn here: the socket is never waited for.
+                written = write(outbox.handle, replies.data, replies.size)
+                if written < 0:
+                    written = 0              # the outbox tries again and finds out why
+            elif outbox.tls is not None:
+                written = outbox.tls.encrypt(
+                    PyMemoryView_FromMemory(<char*>replies.data, replies.size, PyBUF_READ)
+                )
             outbox.taken_bytes += written
         if written < replies.size:
             self.write(PyBytes_FromStringAndSize(<const char*>replies.data + written, replies.size - written))

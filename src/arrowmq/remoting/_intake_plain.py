@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from arrowmq.remoting.endpoint import Endpoint
     from arrowmq.remoting.outbox import Outbox
+    from arrowmq.remoting.tls.transport import TlsTransport
 
 
 class OutboxState:
     """How much waits in an outbox, and whether it may be passed by."""
 
-    __slots__ = ("handle", "is_blocked", "taken_bytes", "waiting_bytes")
+    __slots__ = ("handle", "is_blocked", "taken_bytes", "tls", "waiting_bytes")
 
     def __init__(self) -> None:
         self.handle = -1  # of the socket; -1 where all goes through the transport
+        self.tls: TlsTransport | None = None  # of an accepted connection that is encrypted
         self.waiting_bytes = 0
         self.taken_bytes = 0  # of all bytes ever added, those the kernel or the transport has taken
         self.is_blocked = False

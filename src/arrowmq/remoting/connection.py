@@ -23,9 +23,9 @@ from arrowmq.remoting.errors import ConnectionLost
 from arrowmq.remoting.frame_call import FrameCall
 from arrowmq.remoting.greeting import is_tls, may_be_proxy, read_proxy
 from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
-from arrowmq.remoting.outbox import Buffer, Outbox
+from arrowmq.remoting.outbox import Outbox
 from arrowmq.remoting.pending import PendingRequests
-from arrowmq.remoting.tls.start import accept_tls
+from arrowmq.remoting.tls.transport import Buffer, TlsTransport
 from arrowmq.wire.frames import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 class Connection(Intake, asyncio.BufferedProtocol):
     __slots__ = (
         "_close_callbacks",
-        "_handshake",
         "_is_dirty",
         "_last_taken",
         "_peer_text",
@@ -64,7 +63,6 @@ class Connection(Intake, asyncio.BufferedProtocol):
         self._senders: list[asyncio.Future[None]] = []
         self._close_callbacks: list[Callable[[Connection], object]] = []
         self._is_dirty = False
-        self._handshake: asyncio.Future[Transport] | None = None
         self._why_closed = ""
         self._last_taken = 0
         self.name = ""  # how the address was written by whoever asked for this connection
@@ -143,7 +141,7 @@ class Connection(Intake, asyncio.BufferedProtocol):
             self._outbox.is_blocked = True
 
     def resume_writing(self) -> None:
-        if self._outbox is not None and not self.closed and self._handshake is None:
+        if self._outbox is not None and not self.closed:
             self._outbox.is_blocked = False
             self.turn_ended()
 
@@ -249,27 +247,25 @@ class Connection(Intake, asyncio.BufferedProtocol):
     def _encrypt(self, context: ssl.SSLContext, hello: bytes) -> None:
         assert self._transport is not None
         assert self._outbox is not None
-        # The first request may be decrypted, and answered, before the handshake is reported: its answer must wait.
-        self._outbox.is_blocked = True
-        self._transport.pause_reading()
-        self._endpoint.handshake_began(self)
-        self._handshake = asyncio.ensure_future(accept_tls(self, self._transport, context, hello))
-        self._handshake.add_done_callback(self._encrypted)
+        endpoint = self._endpoint
+        self._outbox.is_blocked = True  # until the hand-shake is done
+        tls = TlsTransport(
+            self, self._transport, context, endpoint.tls_buffers, endpoint.clock, endpoint.loop.call_soon
+        )
+        self._transport = tls
+        endpoint.handshake_began(self)
+        tls.start(hello)
 
-    def _encrypted(self, handshake: asyncio.Future[Transport]) -> None:
-        self._handshake = None
+    def handshake_done(self) -> None:
         self._endpoint.handshake_ended(self)
-        error = None if handshake.cancelled() else handshake.exception()
-        if handshake.cancelled() or error is not None:
-            log.warning("connection closed peer=%s reason=TLS handshake failed: %s", self.peer_text, error)
-            self._why_closed = f"TLS handshake failed: {error}"
-            self.abort()
-            self.connection_lost(None)
-        elif not self.closed:
-            self._transport = handshake.result()
-            assert self._outbox is not None
-            self._outbox.move(self._transport)
-            self._flush()
+        if self._outbox is not None:
+            self._outbox.encrypt_by(cast(TlsTransport, self._transport))
+
+    def handshake_failed(self, reason: str) -> None:
+        self._endpoint.handshake_ended(self)
+        if not self._is_ending:  # else it was ended on this side
+            log.warning("connection closed peer=%s reason=TLS handshake failed: %s", self.peer_text, reason)
+        self._why_closed = self._why_closed or f"TLS handshake failed: {reason}"
 
     def _keep(self, rest: memoryview) -> None:
         if not self._is_paused and len(rest) >= 4:

@@ -19,6 +19,7 @@ from arrowmq.remoting.deadlines import Deadlines
 from arrowmq.remoting.handlers import HandlerTable
 from arrowmq.remoting.large_buffers import LargeBuffers
 from arrowmq.remoting.tls.settings import ServerTls
+from arrowmq.remoting.tls.transport import SharedBuffers
 from arrowmq.wire.frames import Command
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Endpoint:
         self.handshakes: dict[Connection, None] = {}  # TLS hand-shakes under way, the oldest first
         self.receive_view = memoryview(bytearray(limits.receive_bytes))
         self.large_buffers = LargeBuffers()
+        self._tls_buffers: SharedBuffers | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unflushed: list[Connection] = []
         self._sweep_timer: Timer | None = None
@@ -87,6 +89,12 @@ class Endpoint:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
+
+    @property
+    def tls_buffers(self) -> SharedBuffers:
+        if self._tls_buffers is None:
+            self._tls_buffers = SharedBuffers()
+        return self._tls_buffers
 
     def opened(self, connection: Connection) -> None:
         self.connections[connection] = None

@@ -8,8 +8,9 @@ does not read costs `HAND_OVER_BYTES` of copies plus references, not a copy of e
 The transport's limits are set so that it calls `pause_writing` as soon as it holds anything and `resume_writing` when
 it holds nothing, which is exactly when the kernel can be asked again. uvloop and asyncio transports keep references to
 memoryviews until they are written; because they are only ever given bytes that nobody changes (a copy, where they are
-not that yet), `on_sent` can be called at hand-over. An encrypted connection has no socket to write to past the
-transport (`fd` is -1): there all goes by hand-over.
+not that yet), `on_sent` can be called at hand-over. An accepted connection that is encrypted sends by its own transport
+(`tls/transport.py`), which keeps to the same rules. One that we made by TLS is encrypted by the event loop, and has no
+socket to write to past that (`fd` is -1): there all goes by hand-over.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from arrowmq import native
+from arrowmq.remoting.tls.transport import RECORD_BYTES, SEND_BYTES, Buffer
 
 if TYPE_CHECKING:
     from arrowmq.remoting._intake_plain import OutboxState
+    from arrowmq.remoting.tls.transport import TlsTransport
 else:
     OutboxState = native.load("arrowmq.remoting._intake").OutboxState
 
 JOIN_BYTES = 64 * 1024  # up to here one copy is cheaper than a vector of many small pieces
 HAND_OVER_BYTES = 256 * 1024
 VECTOR_PIECES = 512  # below IOV_MAX (1024)
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Outbox(OutboxState):
@@ -75,18 +76,18 @@ class Outbox(OutboxState):
         """Hand over as much as the kernel takes. Raises OSError if the connection is broken."""
         buffers = self._buffers
         while buffers and not self.is_blocked:
-            if self.handle >= 0 and self._write():
-                continue
-            self._hand_over()
+            if self.tls is not None:
+                self._encrypt(self.tls)
+            elif self.handle < 0 or not self._write():
+                self._hand_over()
         if self._releases:
             self._release(self.taken_bytes)
 
-    def move(self, transport: Transport) -> None:
-        """Go on over an encrypted transport on top of the old one; what waits goes there."""
-        self._transport = transport
+    def encrypt_by(self, tls: TlsTransport) -> None:
+        """From now on all goes there."""
+        self._transport = tls
         self.handle = -1
-        self.is_blocked = False
-        _report_all(transport, is_encrypted=True)
+        self.tls = tls
 
     def clear(self) -> None:
         """The connection is gone: forget what waits, and release what it refers to."""
@@ -118,19 +119,25 @@ class Outbox(OutboxState):
         self._taken(written)
         return written == offered
 
+    def _encrypt(self, tls: TlsTransport) -> None:
+        """At once what is alone or fills records by itself, else what is small joined to full records."""
+        first = self._buffers[0]
+        if len(self._buffers) > 1 and len(first) < RECORD_BYTES:
+            first = self._first_piece(SEND_BYTES)
+        self._taken(tls.encrypt(first))
+
     def _hand_over(self) -> None:
         piece = self._first_piece()
         self._taken(len(piece))
         self._transport.write(piece)
 
-    def _first_piece(self) -> bytes:
+    def _first_piece(self, room: int = HAND_OVER_BYTES) -> bytes:
         """A bounded piece of what waits, as bytes that nobody else changes: copied only where they are not that yet."""
         first = self._buffers[0]
         is_alone = len(self._buffers) == 1 or len(first) > JOIN_BYTES
-        if type(first) is bytes and is_alone and len(first) <= HAND_OVER_BYTES:
+        if type(first) is bytes and is_alone and len(first) <= room:
             return first
         pieces: list[Buffer] = []
-        room = HAND_OVER_BYTES
         for buffer in self._buffers:
             pieces.append(buffer if len(buffer) <= room else memoryview(buffer)[:room])
             room -= len(pieces[-1])
