@@ -34,6 +34,13 @@ def picture(table: Any, closed: list[Any], opened: Any) -> list[Any]:
         ),
         [each.key for lane in table.lanes.values() for most in (0, 1, 7, 10_000) for each in lane.oldest(most)],
         {key: (lane.in_flight, len(lane), sorted(lane.moved), lane.is_idle) for key, lane in table.lanes.items()},
+        [
+            (key, offset, time, found.key)
+            for key, lane in table.lanes.items()
+            for offset in sorted(lane.moved)
+            for time in range(996, 1010)
+            if (found := lane.moved_to(offset, time)) is not None
+        ],
         (table.in_flight, table.count, [each.key for each in closed]),
         # Closed ones leave sooner or later
         ([each.key for each in opened if each.is_open], opened.estimate_open(1 << 40)),
@@ -77,7 +84,7 @@ def play(module: Any, seed: int, steps: int = 4000) -> list[Any]:
         elif kind == 9 and made:
             one = made[-1]
             if one.is_open and not one.lane.is_forgotten:
-                table.move(one.start_offset, one)
+                table.move(one.start_offset, one, one.pop_time - dice.randrange(3))
         elif kind == 10:
             first = opened.first()
             seen.append(None if first is None else first.key)

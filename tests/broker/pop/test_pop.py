@@ -139,6 +139,42 @@ async def test_of_changes_in_one_millisecond_every_receipt_means_the_message(bro
     assert [] == (await popping.pop()).messages
 
 
+async def test_a_receipt_from_before_a_reset_does_not_mean_what_was_given_out_after_it(broker: Any) -> None:
+    await send(broker, b"a")
+    popping = Popping(broker)
+    before = (await popping.pop()).messages[0]
+    await popping.ack(before)
+    header = {"topic": "orders", "group": "G", "timestamp": 0, "isForce": True}
+    await broker.client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    await broker.clock.advance(1)
+    message = (await popping.pop()).messages[0]
+    await popping.change(message, 20_000)
+    assert ResponseCode.NO_MESSAGE == (await popping.change(before, 60_000)).code
+    assert ResponseCode.SUCCESS == (await popping.ack(before)).code
+    await broker.restart()
+    popping = Popping(broker)
+    assert ResponseCode.SUCCESS == (await popping.ack(before)).code
+    await broker.clock.advance(21)
+    assert [b"a"] == (await popping.pop()).bodies
+
+
+async def test_every_older_receipt_means_the_message_also_after_a_start(broker: Any) -> None:
+    """Of two changes the first lies before the place from which a start reads."""
+    await send(broker, b"a")
+    popping = Popping(broker)
+    message = (await popping.pop()).messages[0]
+    popped = message.receipt
+    for _ in range(2):
+        await broker.clock.advance(1)
+        await popping.change(message, 20_000)
+    await broker.restart()
+    popping = Popping(broker)
+    message.receipt = popped
+    assert ResponseCode.SUCCESS == (await popping.ack(message)).code
+    await broker.clock.advance(21)
+    assert [] == (await popping.pop()).messages
+
+
 async def test_an_older_receipt_of_a_message_means_the_message(broker: Any) -> None:
     """A consumer that extended its time and acknowledges with the receipt it had first has acknowledged."""
     await send(broker, b"a")

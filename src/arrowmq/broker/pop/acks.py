@@ -141,14 +141,15 @@ class AckService:
             put = self._settle(check_point, wanted, is_batch=is_batch)
             offsets = [offset for offset in known if offset not in wanted]
         elif self._may_be_in_timer(receipt):
-            moved_on = lane.moved if lane is not None else {}
-            elsewhere = [offset for offset in offsets if offset not in moved_on]
+            elsewhere = [
+                offset for offset in offsets if lane is None or lane.moved_to(offset, receipt.pop_time) is None
+            ]
             if elsewhere:
                 put = self._ack_by_timer(topic, group, queue_id, receipt, elsewhere, is_batch=is_batch)
-            offsets = [offset for offset in offsets if offset in moved_on]
+            offsets = [offset for offset in offsets if offset not in elsewhere]
         for offset in offsets:
-            moved = None if lane is None else lane.moved.get(offset)
-            if moved is not None and moved.pop_time > receipt.pop_time:
+            moved = None if lane is None else lane.moved_to(offset, receipt.pop_time)
+            if moved is not None:
                 put = self._settle(moved, [offset], is_batch=False) or put
         if self.config.enable_pop_message_threshold and lane is not None:
             self.polling.wake_for(topic, group, queue_id)
@@ -240,7 +241,7 @@ class AckService:
         now_ms = self.clock.now_ms()
         lane = self.table.lane(topic, request.consumer_group, request.queue_id)
         old = self._open_for(lane.find(receipt.start_offset, receipt.pop_time), request.offset) or self._open_for(
-            lane.moved.get(request.offset), request.offset
+            lane.moved_to(request.offset, receipt.pop_time), request.offset
         )
         if old is None and not self._may_be_in_timer(receipt):
             raise Refused(
@@ -275,13 +276,14 @@ class AckService:
         group, topic = new.lane.group, new.lane.topic
         if old is not None and not self.merging.write(old):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the check point of the message cannot be stored now: repeat it")
+        since_ms = receipt.pop_time if old is None else self.log.since_of(old) or old.pop_time
         if old is None:
-            put = self.log.write_check_point(new)
+            put = self.log.write_check_point(new, since_ms)
         else:
-            put = self.log.write_move(new, old, request.offset)
+            put = self.log.write_move(new, old, request.offset, since_ms)
         self._check_put(put, group, topic, CHECK_POINT)
         self.table.add(new)
-        self.table.move(request.offset, new)
+        self.table.move(request.offset, new, since_ms)
         self.revive.watch(new)
         if old is not None:
             self.table.settle(old, 1 << old.index_of(request.offset))

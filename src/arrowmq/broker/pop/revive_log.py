@@ -117,9 +117,9 @@ class ReviveLog:
         """Whether nothing can be written here: this is a slave that acts for its master."""
         return self.store.escape is not None
 
-    def write_check_point(self, check_point: CheckPoint) -> Put:
+    def write_check_point(self, check_point: CheckPoint, since_ms: int = 0) -> Put:
         """Stores a check point. It is the caller's to enter it into the table, once it is stored."""
-        put = self._put([self._record_of(self.message_of(check_point), check_point.revive_queue)])
+        put = self._put([self._record_of(self.message_of(check_point, since_ms), check_point.revive_queue)])
         if put.status is PutStatus.PUT_OK:
             self._written(check_point, put.queue_offset)
         return put
@@ -129,11 +129,11 @@ class ReviveLog:
         message = self._ack_of(check_point, offsets, is_batch=is_batch)
         return self._put([self._record_of(message, check_point.revive_queue)])
 
-    def write_move(self, new: CheckPoint, old: CheckPoint, offset: int) -> Put:
+    def write_move(self, new: CheckPoint, old: CheckPoint, offset: int, since_ms: int) -> Put:
         """Stores a check point and the ack of the one that it replaces for this message, both or none."""
         ack = self._ack_of(old, [offset], is_batch=False)
         put = self._put(
-            [self._record_of(self.message_of(new), new.revive_queue), self._record_of(ack, new.revive_queue)]
+            [self._record_of(self.message_of(new, since_ms), new.revive_queue), self._record_of(ack, new.revive_queue)]
         )
         if put.status is PutStatus.PUT_OK:
             self._written(new, put.queue_offset)
@@ -163,7 +163,13 @@ class ReviveLog:
         except PutRefused as refused:
             return Put(refused.status, reason=refused.reason)
 
-    def message_of(self, check_point: CheckPoint) -> CheckPointMessage:
+    @staticmethod
+    def since_of(check_point: CheckPoint) -> int:
+        """The time of the pop whose message this is since its invisible time was changed; 0 if that was not."""
+        moved, since_ms = check_point.lane.moved.get(check_point.start_offset, (None, 0))
+        return since_ms if moved is check_point else 0
+
+    def message_of(self, check_point: CheckPoint, since_ms: int = 0) -> CheckPointMessage:
         lane = check_point.lane
         return CheckPointMessage(
             lane.topic,
@@ -176,6 +182,7 @@ class ReviveLog:
             check_point.broker_name,
             check_point.is_suspend,
             check_point.tries,
+            since_ms or self.since_of(check_point),
         )
 
     def _ack_of(self, check_point: CheckPoint, offsets: list[int], *, is_batch: bool) -> AckMessage:
@@ -282,6 +289,8 @@ class ReviveLog:
         )
         check_point.waits_for_timer = by_timer
         self.table.add(check_point)
+        if message.since_ms:
+            self.table.move(message.start_offset, check_point, message.since_ms)
         self._written(check_point, queue_offset)
         for notify in self.on_read:
             notify(check_point)
@@ -301,8 +310,8 @@ class ReviveLog:
         queue.maybe_moved = None
         lane = self.table.find_lane(message.topic, message.group, message.queue_id)
         check_point = None if lane is None else lane.find(message.start_offset, message.pop_time)
-        if check_point is not None:
-            self.table.move(message.start_offset, check_point)
+        if check_point is not None and not message.since_ms:
+            self.table.move(message.start_offset, check_point, 0)  # Apache's broker does not say since when
         return True
 
     def _enter_ack(self, ack: AckMessage) -> None:

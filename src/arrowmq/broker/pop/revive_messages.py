@@ -7,7 +7,9 @@
 
   so start offset, d the offsets relative to it, n their number, pt pop time, it invisible time, q queue, t topic (a
   retry topic if it was popped from there), c group, bn broker, bm acks (0 when written), ro revive offset (of no use in
-  the log), rp how often reviving failed, sp whether the consumption is not counted; ao, aol the acknowledged offsets
+  the log), rp how often reviving failed, sp whether the consumption is not counted; ao, aol the acknowledged offsets.
+  Of our own, which Apache's broker passes over: arrowmqSince, of a message whose invisible time was changed, the time of
+  the pop that gave it out
 
 An ack belongs to the check point with the same t, c, q, so, pt and bn.
 
@@ -57,6 +59,7 @@ class _CheckPoint(msgspec.Struct):
     so: int
     sp: bool
     t: str
+    arrowmqSince: int | UnsetType
 
 
 class _Ack(msgspec.Struct):
@@ -85,6 +88,7 @@ class CheckPointMessage:
     broker_name: str
     is_suspend: bool = False
     tries: int = 0
+    since_ms: int = 0
 
     def encode(self) -> bytes:
         return _encode(
@@ -103,6 +107,7 @@ class CheckPointMessage:
                 self.start_offset,
                 self.is_suspend,
                 self.topic,
+                self.since_ms or UNSET,
             )
         )
 
@@ -214,6 +219,7 @@ def _check_point(body: Mapping[str, Any], own_broker: str) -> CheckPointMessage:
         broker_name=body.get("bn") or body.get("brokerName") or own_broker,
         is_suspend=bool(body.get("sp")),
         tries=_bounded("rp", int(body.get("rp") or 0), LARGEST_SHORT),
+        since_ms=_bounded("arrowmqSince", int(body.get("arrowmqSince") or 0)),
     )
 
 

@@ -191,6 +191,12 @@ cdef class Lane:
             return None
         return self.get(start_offset, pop_time)
 
+    def moved_to(self, offset, pop_time):
+        """What an older receipt of a message means since its invisible time was changed. One of another delivery, from
+        before a reset perhaps, means nothing."""
+        moved = self.moved.get(offset)
+        return moved[0] if moved is not None and moved[1] <= pop_time < (<CheckPoint>moved[0]).pop_time else None
+
     cdef CheckPoint get(self, int64_t start_offset, int64_t pop_time):
         cdef CheckPoint found
         cdef PyObject* place
@@ -396,9 +402,9 @@ cdef class CheckPoints:
         self.in_flight += count
         self.count += 1
 
-    def move(self, offset, CheckPoint to not None):
-        """From now on every receipt of this message means `to`."""
-        to.lane.moved[offset] = to
+    def move(self, offset, CheckPoint to not None, since_ms):
+        """From now on every receipt of this message means `to`, of a delivery that began with the pop of that time."""
+        to.lane.moved[offset] = (to, since_ms)
 
     def settle(self, CheckPoint check_point not None, bits):
         """These messages are acknowledged, or were taken back. The last of them closes the check point."""
@@ -423,8 +429,10 @@ cdef class CheckPoints:
         if not check_point.has_open():
             lane.leave(check_point)
             self.count -= 1
-            if check_point.count == 1 and lane.moved and lane.moved.get(check_point.start_offset) is check_point:
-                del lane.moved[check_point.start_offset]
+            if check_point.count == 1 and lane.moved:
+                moved = lane.moved.get(check_point.start_offset)
+                if moved is not None and moved[0] is check_point:
+                    del lane.moved[check_point.start_offset]
             self.due.drop(check_point)
             for notify in self.on_closed:
                 notify(check_point)

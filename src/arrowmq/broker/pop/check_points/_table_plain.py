@@ -147,8 +147,9 @@ class Lane:
         self.group = group
         self.queue_id = queue_id
         self._check_points: dict[tuple[int, int], CheckPoint] = {}
-        # offset -> the check point it has since its invisible time was changed: older receipts mean that one, too
-        self.moved: dict[int, CheckPoint] = {}
+        # offset -> the check point it has since its invisible time was changed, and the time of the pop that this began
+        # with: receipts of that delivery mean that check point, too
+        self.moved: dict[int, tuple[CheckPoint, int]] = {}
         self.steps: deque[Step] = deque()
         self.in_flight = 0
         self.is_busy = False  # a pop reads it from the disk
@@ -173,6 +174,12 @@ class Lane:
 
     def find(self, start_offset: int, pop_time: int) -> CheckPoint | None:
         return self._check_points.get((start_offset, pop_time))
+
+    def moved_to(self, offset: int, pop_time: int) -> CheckPoint | None:
+        """What an older receipt of a message means since its invisible time was changed. One of another delivery, from
+        before a reset perhaps, means nothing."""
+        check_point, since_ms = self.moved.get(offset, (None, 0))
+        return check_point if check_point is not None and since_ms <= pop_time < check_point.pop_time else None
 
     def enter(self, check_point: CheckPoint) -> None:
         assert check_point.key not in self._check_points, "two check points with one receipt"
@@ -265,9 +272,9 @@ class CheckPoints:
         self.in_flight += check_point.open_count
         self.count += 1
 
-    def move(self, offset: int, to: CheckPoint) -> None:
-        """From now on every receipt of this message means `to`."""
-        to.lane.moved[offset] = to
+    def move(self, offset: int, to: CheckPoint, since_ms: int) -> None:
+        """From now on every receipt of this message means `to`, of a delivery that began with the pop of that time."""
+        to.lane.moved[offset] = (to, since_ms)
 
     def settle(self, check_point: CheckPoint, bits: int) -> None:
         """These messages are acknowledged, or were taken back. The last of them closes the check point."""
@@ -281,7 +288,7 @@ class CheckPoints:
         if not check_point.is_open:
             lane.leave(check_point)
             self.count -= 1
-            if check_point.count == 1 and lane.moved.get(check_point.start_offset) is check_point:
+            if check_point.count == 1 and lane.moved.get(check_point.start_offset, (None,))[0] is check_point:
                 del lane.moved[check_point.start_offset]
             self.due.remove(check_point, check_point.bucket)
             for notify in self.on_closed:
