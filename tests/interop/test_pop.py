@@ -72,6 +72,7 @@ async def test_messages_in_flight_survive_a_change_of_broker(
             assert COUNT == len(messages)
             acked, late = messages[: COUNT // 3], messages[COUNT // 3 : COUNT // 2]
             await asyncio.gather(*(message.ack() for message in acked))
+            await asyncio.gather(*(message.extend(45) for message in messages[-3:]))
             if killed and first == "apache":
                 await asyncio.sleep(6)  # its offsets are written every five seconds, and are all it has of them
             (server.kill if killed else server.stop)()
