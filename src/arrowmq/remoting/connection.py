@@ -25,7 +25,8 @@ from arrowmq.remoting.greeting import is_tls, may_be_proxy, read_proxy
 from arrowmq.remoting.large_buffers import SMALL_FRAME_BYTES
 from arrowmq.remoting.outbox import Outbox
 from arrowmq.remoting.pending import PendingRequests
-from arrowmq.remoting.tls.transport import Buffer, TlsTransport
+from arrowmq.remoting.tls._outgoing_plain import Buffer
+from arrowmq.remoting.tls.transport import TlsTransport
 from arrowmq.wire.frames import ONEWAY_FLAG, Command, FrameError, decode_frame, encode_frame
 
 if TYPE_CHECKING:

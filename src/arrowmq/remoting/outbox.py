@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from arrowmq import native
-from arrowmq.remoting.tls.transport import RECORD_BYTES, SEND_BYTES, Buffer
+from arrowmq.remoting.tls._outgoing_plain import Buffer
+from arrowmq.remoting.tls.transport import RECORD_BYTES, SEND_BYTES
 
 if TYPE_CHECKING:
     from arrowmq.remoting._intake_plain import OutboxState

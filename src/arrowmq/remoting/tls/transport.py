@@ -3,8 +3,8 @@
 The event loop's own layer keeps OpenSSL's buffers for each connection, which grow with an answer, and takes what is
 encrypted out of them as fresh memory: for answers of 160 KB, three calls of `brk` each to grow and trim the heap. Here
 all connections of an endpoint share two buffers. What one reads lies in the first until OpenSSL has it; what OpenSSL
-writes lies in the second until it is sent, and every step here that can make it write sends that before it returns. So
-no bytes of one connection can meet those of another.
+writes lies in the second (`_outgoing_plain.py`) until it is sent, and every step here that can make it write sends that
+before it returns. So no bytes of one connection can meet those of another.
 
 What is encrypted goes to the socket at once, as from an `Outbox`, and the rules of that hold: once the kernel takes no
 more, what is encrypted already (of `SEND_BYTES` at most) goes to the transport below, and nothing further is encrypted
@@ -17,17 +17,16 @@ and refuses one that wants to begin a hand-shake again.
 
 from __future__ import annotations
 
-import os
 import ssl
 from asyncio import BufferedProtocol, Transport
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
+from arrowmq import native
 from arrowmq.clock import Clock
+from arrowmq.remoting.tls._outgoing_plain import Buffer, Outgoing
 from arrowmq.remoting.tls.settings import HANDSHAKE_TIMEOUT_S
-
-Buffer = bytes | bytearray | memoryview
 
 RECORD_BYTES = 16 * 1024  # the most that a record carries, and what one call of OpenSSL encrypts
 # Encrypted and sent at once. Pieces of 64 KiB, each sent before the next is made, cost more: more system calls.
@@ -64,7 +63,7 @@ class SharedBuffers:
 
     def __init__(self) -> None:
         self.received = memoryview(bytearray(RECEIVE_BYTES))
-        self.outgoing = ssl.MemoryBIO()
+        self.outgoing: Outgoing = native.load("arrowmq.remoting.tls._outgoing").make_outgoing()
 
 
 class TlsTransport(Transport, BufferedProtocol):
@@ -84,6 +83,7 @@ class TlsTransport(Transport, BufferedProtocol):
         "_outgoing",
         "_peer",
         "_received",
+        "_tls",
     )
 
     def __init__(
@@ -102,7 +102,7 @@ class TlsTransport(Transport, BufferedProtocol):
         self._received = shared.received
         self._outgoing = shared.outgoing
         self._incoming = ssl.MemoryBIO()
-        self._line = context.wrap_bio(self._incoming, shared.outgoing, server_side=True)
+        self._tls, self._line = shared.outgoing.accept(context, self._incoming)
         self._is_blocked = below.get_write_buffer_size() > 0  # it has bytes that the kernel did not take
         self._is_reading = True
         self._is_closing = False
@@ -157,7 +157,7 @@ class TlsTransport(Transport, BufferedProtocol):
 
     def _shake_hands(self) -> None:
         try:
-            self._line.do_handshake()
+            self._tls.do_handshake()
         except ssl.SSLWantReadError:
             self._send_encrypted()
             return
@@ -189,7 +189,7 @@ class TlsTransport(Transport, BufferedProtocol):
     @property
     def _has_unread(self) -> bool:
         """Something is left of what came in, although perhaps not a whole record."""
-        return bool(self._incoming.pending or self._line.pending())
+        return bool(self._incoming.pending or self._tls.pending())
 
     def _read(self) -> None:
         """Decrypt what came in. A peer that wants no more leaves the rest encrypted, until it reads on."""
@@ -199,7 +199,7 @@ class TlsTransport(Transport, BufferedProtocol):
 
     def _read_once(self, view: memoryview) -> bool:
         """Fill the peer's buffer and let it process that. Whether there may be more."""
-        read = self._line.read
+        read = self._tls.read
         filled, room = 0, len(view)
         ended: str | None = None
         is_whole = True
@@ -241,12 +241,11 @@ class TlsTransport(Transport, BufferedProtocol):
         """Encrypt and send. Of how many bytes: of all, unless the kernel takes no more."""
         view = memoryview(data)
         position, size = 0, len(view)
-        write = self._line.write
         while position < size and not self._is_blocked:
             end = min(position + SEND_BYTES, size)
             try:
-                while position < end:
-                    position += write(view[position:end])
+                self._line.encrypt(view[position:end])
+                position = end
             except ssl.SSLError:
                 self.pause_writing()  # nothing more can be sent
                 self.abort()
@@ -260,14 +259,12 @@ class TlsTransport(Transport, BufferedProtocol):
         """Send what OpenSSL has written. The next connection writes to the same place: nothing may be left there."""
         if not self._outgoing.pending:
             return
-        data: Buffer = self._outgoing.read()
-        if self._is_closing:
-            return
-        if not self._is_blocked:
-            with suppress(OSError):  # the transport below tries again and finds out why
-                data = memoryview(data)[os.write(self._handle, data) :]
-        if data:
-            self._below.write(data)
+        if self._is_closing or self._is_blocked:
+            left: Buffer = self._outgoing.take()
+        else:
+            left = self._outgoing.send(self._handle)
+        if left and not self._is_closing:
+            self._below.write(left)
 
     def get_write_buffer_size(self) -> int:
         """What is encrypted already."""
@@ -276,7 +273,7 @@ class TlsTransport(Transport, BufferedProtocol):
     # --- the rest of a transport -------------------------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._line if name == "ssl_object" else self._below.get_extra_info(name, default)
+        return self._tls if name == "ssl_object" else self._below.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -287,7 +284,7 @@ class TlsTransport(Transport, BufferedProtocol):
             return
         if not self._is_handshaking:
             with suppress(ssl.SSLError):  # it waits for the peer's close_notify, or finds requests that nobody reads
-                self._line.unwrap()
+                self._tls.unwrap()
             self._send_encrypted()
         self._is_closing = True
         self._below.close()
