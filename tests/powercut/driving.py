@@ -28,8 +28,7 @@ TINY = replace(SMALL, mapped_file_size_commit_log=8192, delete_when="99")
 FOREVER = 1 << 62
 KEPT_FILES = 3  # that retention leaves
 NEEDS_SPACE = ("create", "allocate", "fill", "write", "overwrite", "make_folder")
-# Not "map": that can fail in the middle of an append, whose sender then hears of an error for what is in the log.
-CAN_FAIL = (*NEEDS_SPACE, "force", "force_folder", "replace", "remove")
+CAN_FAIL = (*NEEDS_SPACE, "map", "force", "force_folder", "replace", "remove")
 
 
 @dataclass
@@ -167,7 +166,7 @@ class Driver:
     def _put(self) -> None:
         record, key = self._record()
         self._begun = [record]
-        self._note([(record, key)] if self._is_put(lambda: self.store.put(record)) else [])
+        self._note(self._taken([(record, key)], lambda: self.store.put(record)))
 
     def _note(self, batch: list[tuple[Record, str]]) -> None:
         self._begun = []
@@ -182,15 +181,21 @@ class Driver:
             record.topic, record.queue_id = first.topic, first.queue_id
             batch.append((record, key))
         self._begun = [record for record, _ in batch]
-        self._note(batch if self._is_put(lambda: self.store.put_batch(self._begun)) else [])
+        self._note(self._taken(batch, lambda: self.store.put_batch(self._begun)))
 
-    def _is_put(self, put: Callable[[], Put]) -> bool:
-        """Whether the store took it; one that did not has changed nothing."""
+    def _taken(self, batch: list[tuple[Record, str]], put: Callable[[], Put]) -> list[tuple[Record, str]]:
+        """What the store took: all, or where it says no nothing. A disk that fails in the middle of an append leaves
+        the sender in doubt, and what is in the queue then was taken."""
+        queue = batch[0][0].topic, batch[0][0].queue_id
         with self._may_fail():
             outcome = put()
             assert outcome.is_ok or self.disk.failing, outcome
-            return outcome.is_ok
-        return False
+            return batch if outcome.is_ok else []
+        failing, self.disk.failing = self.disk.failing, {}  # to look, a file may have to be mapped
+        taken = self.store.max_offset(*queue) - len(self.written.bodies.get(queue, []))
+        self.disk.failing = failing
+        assert taken in (0, len(batch)), f"{taken} of a batch of {len(batch)} are there"
+        return batch[:taken]
 
     def _save_settings(self) -> None:
         self.written.tried_settings += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,10 @@ class FailingDisk(Disk):
     def remove(self, path: Path) -> None:
         self._do("remove", path)
         super().remove(path)
+
+    def map(self, path: Path, size: int, *, writable: bool = True, scattered: bool = False) -> mmap.mmap:
+        self._do("map", path)
+        return super().map(path, size, writable=writable, scattered=scattered)
 
     def write(self, path: Path, data: bytes) -> None:
         if "write" in self.failing:
@@ -106,4 +111,53 @@ def test_retention_takes_no_file_of_the_log_before_the_queues_are_on_disk(tmp_pa
     forced = [at for at, (what, path) in enumerate(disk.done) if what == "force" and "consumequeue" in path.parts]
     assert forced
     assert max(forced) < min(removed)
+    store.close()
+
+
+def test_a_file_of_the_log_that_could_not_be_mapped_is_taken_with_the_next_message(tmp_path: Path) -> None:
+    """It was in the log's list already, and came there a second time: retention, which took the first of the two, took
+    the file with all its messages."""
+    disk = FailingDisk()
+    store = opened(tmp_path, disk=disk)
+    for number in range(100):
+        disk.failing = {"map"}
+        if not store.commit_log.tail.size or store.commit_log.tail.position + 1000 > store.commit_log.tail.size:
+            with pytest.raises(OSError, match="Input/output"):
+                store.put(message(bytes(1000)))
+        disk.failing = set()
+        assert store.put(message(bytes(1000), keys=f"k{number}")).is_ok
+    starts = [segment.start for segment in store.commit_log.segments]
+    assert [number * SMALL.mapped_file_size_commit_log for number in range(len(starts))] == starts
+    assert 100 == store.max_offset("orders", 0)
+    store.close()
+    store = opened(tmp_path)
+    assert 100 == store.max_offset("orders", 0)
+    assert all(store.query("orders", f"k{number}", 4, 0, 1 << 62) for number in range(100))
+    store.close()
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["without keys", "with keys"])
+def test_a_batch_whose_files_cannot_all_be_mapped_is_not_there_at_all(tmp_path: Path, keys: bool) -> None:
+    """The next file of its queue, or of the index, was mapped amid the batch: its first messages were there."""
+    disk = FailingDisk()
+    config = replace(SMALL, message_index_enable=keys)
+    store = opened(tmp_path, config, disk=disk)
+    refused = taken = 0
+    while refused < 3:
+        batch = [message(b"x", keys=f"k{taken + number}" if keys else None) for number in range(15)]
+        disk.failing = {"map"}
+        try:
+            assert store.put_batch(batch).is_ok
+            taken += len(batch)
+        except OSError:
+            refused += 1
+            disk.failing = set()
+            assert taken == store.max_offset("orders", 0)
+            assert store.put_batch(batch).is_ok
+            taken += len(batch)
+        assert taken == store.max_offset("orders", 0)
+    store.close()
+    store = opened(tmp_path, config)
+    assert taken == store.max_offset("orders", 0)
+    assert not keys or all(store.query("orders", f"k{number}", 4, 0, 1 << 62) for number in range(taken))
     store.close()

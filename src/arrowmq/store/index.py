@@ -166,7 +166,13 @@ class Index:
         self._first_limit = min(self._config.max_index_num, 1 + words + FIRST_ENTRIES)
         self._disk.create(path, self._config.index_file_bytes, slots_end + 20 * self._first_limit)
         self._has_unforced_names = True
-        return self._file(path)
+        file = self._file(path)
+        try:
+            file.segment.map_now()  # it is begun in the middle of an append
+        except BaseException:
+            self._disk.remove(path)
+            raise
+        return file
 
     def _start(self, file: IndexFile, before: IndexFile | None) -> None:
         if before is not None:

@@ -61,19 +61,25 @@ class CommitLog:
     # Appending
 
     def roll(self) -> None:
-        """Close the segment in use and take the next; raises OutOfSpace and changes nothing without room for it."""
+        """Close the segment in use and take the next; raises OutOfSpace, or what else the disk says, and changes
+        nothing without room for it."""
         tail = self.tail
         # Waits for the allocation thread if that is at it; and until the tail is attached, that thread would take the
         # new file for one that is still to be made, delete it and make it anew.
         with self._create_lock:
             following = self._take_spare(tail.start + tail.size if self.segments else 0)
+            try:
+                view = following.view
+            except BaseException:  # the kernel has no more mappings, or the disk fails: it is there for the next try
+                self.spare = following
+                raise
             if tail.view is not None and tail.position < tail.size:
                 BLANK.pack_into(tail.view, tail.position, tail.size - tail.position, BLANK_MAGIC)
                 tail.position = tail.size
             self.segments.append(following)
             self._starts.append(following.start)
             self._note_begin()
-            tail.attach(following.view, following.start, 0)
+            tail.attach(view, following.start, 0)
             self._unmapped_end = 0
         if self.wants_spare is not None:
             self.wants_spare()

@@ -75,6 +75,10 @@ class Segment:
             self._view = view = memoryview(self._map)
         return view
 
+    def map_now(self) -> None:
+        """Before work in the middle of which nothing may fail: the kernel may have no more mappings."""
+        _ = self.view
+
     @property
     def is_mapped(self) -> bool:
         return self._view is not None

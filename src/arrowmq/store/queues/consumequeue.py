@@ -202,6 +202,7 @@ class ConsumeQueue:
             segment = self.segment_at(at) or self._create(at // self.file_bytes * self.file_bytes)
             length = min(end, segment.end) - at
             segment.allocate(at - segment.start, length)
+            segment.map_now()  # the next file is begun amid a batch
             at += length
         self.tail.reserved = end // ENTRY_BYTES
 
