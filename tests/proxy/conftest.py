@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from proxy_client import SETTINGS, Clients, Stub
 
+from arrowmq import native
 from arrowmq.client.admin import Admin
 from arrowmq.server import Node, build_node
+
+# What compares the fast path with the general one needs both.
+HAS_FAST_PATH = not native.WANTS_PURE_PYTHON and find_spec("arrowmq.proxy.backs._send_frames_native") is not None
+collect_ignore = [] if HAS_FAST_PATH else ["test_fast_sends.py", "test_fast_pops.py"]
 
 TOPICS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION", "mixed": "MIXED"}
 
