@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import random
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 NATIVE = "arrowmq.auth._hmac_native"
 native: Any = import_module(NATIVE) if find_spec(NATIVE) else None
+HEAD_BYTES = 1024  # of what comes before a body, in a lane
 
 
 def every_form(secret: bytes, parts: list[bytes]) -> set[bytes]:
@@ -63,3 +65,52 @@ def test_parts_are_hashed_one_behind_the_other(secret: bytes, parts: list[bytes]
 def test_a_long_content() -> None:
     content = b"0123456789" * 1_000_003
     assert expected(b"secret", [content]) == every_form(b"secret", [content[:7], content[7:]])
+
+
+# Several at once
+
+EDGES = st.sampled_from(
+    [edge + more for edge in (0, 64, 128, 960, 1024, 4992) for more in range(-9, 9) if edge + more >= 0]
+)
+
+
+@st.composite
+def cut_contents(draw: st.DrawFn) -> tuple[bytes, tuple[bytes, ...]]:
+    """A secret, and a content in parts that end anywhere."""
+    secret = draw(st.binary(max_size=100))
+    size = draw(EDGES | st.integers(0, 5000))
+    content = random.Random(draw(st.integers(0, 1000))).randbytes(size)
+    ends = sorted(draw(st.lists(st.integers(0, min(size, 1200)), max_size=6)))
+    return secret, tuple(content[start:end] for start, end in zip([0, *ends], [*ends, size], strict=True))
+
+
+def lanes_of(given: list[tuple[bytes, tuple[bytes, ...]]], *, wants_lanes: bool) -> list[bytes | None]:
+    found: list[bytes | None] = native.digests(
+        [native.HmacKey(secret) for secret, _ in given], [parts for _, parts in given], wants_lanes
+    )
+    return found
+
+
+@pytest.mark.skipif(native is None, reason="only native modules make several digests at once")
+@pytest.mark.parametrize("wants_lanes", [True, False])
+@given(given=st.lists(cut_contents(), max_size=40))
+def test_digests_made_at_once_are_those_made_one_by_one(
+    given: list[tuple[bytes, tuple[bytes, ...]]], wants_lanes: bool
+) -> None:
+    """Of other lengths and keys beside each other, with the registers for it, where they are there, and without."""
+    expected = [
+        hmac.digest(secret, b"".join(parts), hashlib.sha1) if len(b"".join(parts[:-1])) <= HEAD_BYTES else None
+        for secret, parts in given
+    ]
+    assert expected == lanes_of(given, wants_lanes=wants_lanes)
+
+
+@pytest.mark.skipif(native is None, reason="only native modules make several digests at once")
+@pytest.mark.parametrize("wants_lanes", [True, False])
+def test_every_length_stands_in_every_lane(wants_lanes: bool) -> None:
+    """Also where heads, bodies and paddings end at other blocks in neighbouring lanes."""
+    content = random.Random(7).randbytes(400)
+    for head in range(0, 130, 3):
+        given = [(bytes([size % 251]), (content[:head], content[head : head + size])) for size in range(270)]
+        expected = [hmac.digest(secret, b"".join(parts), hashlib.sha1) for secret, parts in given]
+        assert expected == lanes_of(given, wants_lanes=wants_lanes), head
