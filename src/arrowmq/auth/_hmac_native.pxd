@@ -12,7 +12,6 @@ cdef extern from "arrowmq/auth/sha1_blocks.h" nogil:
     ctypedef struct arrowmq_sha1:
         pass
 
-    void arrowmq_sha1_setup()
     void arrowmq_hmac_key_of(arrowmq_hmac_key* key, const uint8_t* secret, size_t size)
     void arrowmq_hmac_begin(arrowmq_sha1* hash, const arrowmq_hmac_key* key, int wants_ni)
     void arrowmq_sha1_add(arrowmq_sha1* hash, const uint8_t* data, size_t size)

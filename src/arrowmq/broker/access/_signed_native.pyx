@@ -6,6 +6,9 @@ requests are the guard's (`auth/guard.py`), which says why. One HMAC is made for
 and decisions are asked for once, by the same code that the guard uses, and forgotten when users or rights change. Of the
 decisions, those of late stand in a table by a hash of their names, so that they are found without a Python object.
 
+Where the processor can, the HMACs of several requests that came together are made at once (`auth/sha1_lanes.h`), before the
+first of them is checked. Such a digest counts for that request and that signer only, and only until users or rights change.
+
 The guard is the pure-Python reference; differential tests show that both let the same requests pass.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -13,9 +16,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from arrowmq.auth._hmac_native cimport (
-    ARROWMQ_SHA1_DIGEST, HmacKey, arrowmq_hmac_begin, arrowmq_hmac_end, arrowmq_sha1, arrowmq_sha1_add, arrowmq_sha1_setup
+    ARROWMQ_LANES_WORTH, ARROWMQ_SHA1_DIGEST, HmacKey, arrowmq_hmac_begin, arrowmq_hmac_end, arrowmq_hmac_lane,
+    arrowmq_hmac_lane_add, arrowmq_hmac_lane_begin, arrowmq_hmac_lane_end, arrowmq_hmac_lanes, arrowmq_sha1, arrowmq_sha1_add,
+    arrowmq_sha1_has_lanes, arrowmq_sha1_lanes_setup
 )
-from arrowmq.broker.fastpath._router_native cimport RequestCheck
+from arrowmq.broker.fastpath._router_native cimport MOST_AHEAD, RequestCheck
 from arrowmq.wire.in_place._fields cimport PULL_CONSUMER_GROUP, PULL_TOPIC, SEND_TOPIC
 from arrowmq.wire.in_place._request_native cimport ALL_FIELDS, Request, Text
 
@@ -32,7 +37,7 @@ cdef int PULL_CODE = RequestCode.PULL_MESSAGE
 cdef const char* LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 cdef str SOURCE = "access.source"
 
-arrowmq_sha1_setup()
+arrowmq_sha1_lanes_setup()
 
 
 cdef bint is_signature(const uint8_t* digest, const uint8_t* given) noexcept nogil:
@@ -99,13 +104,22 @@ cdef class SignatureCheck(RequestCheck):
     cdef dict orders          # of a code: the places of its fields in the order of their names, without the signature's
     cdef int key_place
     cdef int signature_place
+    cdef int last_code
+    cdef bytes last_order     # of its fields
+    cdef Request* ahead       # requests that were looked at, if any are good still ...
+    cdef int ahead_count
+    cdef int64_t ahead_numbers[MOST_AHEAD]
+    cdef list ahead_signers   # ... with whose keys; None: no digest was made
+    cdef arrowmq_hmac_lane lanes[MOST_AHEAD]
     cdef readonly int64_t passed
+    cdef readonly int64_t passed_ahead      # of them, by a digest that was made ahead
 
     def __init__(self, find_user, may, source_of):
         self.find_user = find_user
         self.may = may
         self.source_of = source_of
         self.orders = {}
+        self.looks_ahead = arrowmq_sha1_has_lanes
         self.forget()
 
     def use(self, int key_place, int signature_place, dict orders):
@@ -116,6 +130,7 @@ cdef class SignatureCheck(RequestCheck):
         self.key_place = key_place
         self.signature_place = signature_place
         self.orders = orders
+        self.forget()
 
     def forget(self):
         """Users or rights are other ones."""
@@ -123,12 +138,80 @@ cdef class SignatureCheck(RequestCheck):
         self.last = None
         self.allowed = set()
         self.late = [None] * LATE_DECISIONS
+        self.last_code = -1
+        self.last_order = None
+        self.drop_ahead()
+
+    cdef int drop_ahead(self) except -1:
+        self.ahead = NULL
+        self.ahead_count = 0
+        self.ahead_signers = [None] * MOST_AHEAD
+        return 0
+
+    cdef int look_ahead(self, Request* requests, int count) except -1:
+        """Make the digests of these requests together, where their signers are remembered."""
+        cdef arrowmq_hmac_lane* filled[MOST_AHEAD]
+        cdef Signer signer
+        cdef int place, lanes = 0
+        self.ahead_count = 0
+        if count < ARROWMQ_LANES_WORTH or count > MOST_AHEAD:
+            return 0
+        for place in range(count):
+            signer = self.fill_lane(&self.lanes[place], &requests[place])
+            self.ahead_signers[place] = signer
+            self.ahead_numbers[place] = requests[place].number
+            if signer is not None:
+                filled[lanes] = &self.lanes[place]
+                lanes += 1
+        if lanes >= ARROWMQ_LANES_WORTH:
+            arrowmq_hmac_lanes(filled, lanes, True)
+            self.ahead = requests
+            self.ahead_count = count
+        return 0
+
+    cdef Signer fill_lane(self, arrowmq_hmac_lane* lane, Request* request):
+        """With what is to be signed; by whom, or None if there will be no digest ahead."""
+        cdef bytes order = self.order_of(request.code)
+        cdef Signer signer
+        cdef const uint8_t* places
+        cdef Py_ssize_t index
+        cdef Text text = request.fields[self.key_place]
+        if order is None or request.fields[self.signature_place].size != SIGNATURE_LETTERS or text.size == 0:
+            return None
+        signer = self.remembered(text)
+        if signer is None:
+            return None
+        arrowmq_hmac_lane_begin(lane, &signer.key.key)
+        places = <const uint8_t*>PyBytes_AS_STRING(order)
+        for index in range(PyBytes_GET_SIZE(order)):
+            text = request.fields[places[index]]
+            if text.size and not arrowmq_hmac_lane_add(lane, text.data, text.size):
+                return None
+        arrowmq_hmac_lane_end(lane, request.body.data, request.body.size)
+        return signer
+
+    cdef const uint8_t* digest_ahead(self, Request* request, Signer signer) noexcept:
+        """Of just this reading of a request, with the key of just this signer; NULL if that was not made."""
+        cdef Py_ssize_t place
+        if self.ahead_count == 0 or request < self.ahead or request >= self.ahead + self.ahead_count:
+            return NULL
+        place = request - self.ahead
+        if self.ahead_numbers[place] != request.number or self.ahead_signers[place] is not signer:
+            return NULL
+        return self.lanes[place].digest
+
+    cdef bytes order_of(self, int code):
+        if code != self.last_code:
+            self.last_order = self.orders.get(code)
+            self.last_code = code
+        return self.last_order
 
     cdef bint passes(self, connection, Request* request) except -1:
         cdef Text given
-        cdef object order = self.orders.get(request.code)
+        cdef bytes order = self.order_of(request.code)
         cdef Signer signer
-        cdef uint8_t digest[ARROWMQ_SHA1_DIGEST]
+        cdef const uint8_t* digest
+        cdef uint8_t own[ARROWMQ_SHA1_DIGEST]
         if order is None:
             return False
         given = request.fields[self.signature_place]
@@ -139,29 +222,36 @@ cdef class SignatureCheck(RequestCheck):
             return False
         if not signer.may_all and not self.is_allowed(connection, request, signer):
             return False
-        self.make_digest(request, <bytes>order, signer.key, digest)
+        digest = self.digest_ahead(request, signer)
+        if digest == NULL:
+            self.make_digest(request, order, signer.key, own)
+            digest = own
         if not is_signature(digest, given.data):
             return False
         self.passed += 1
+        self.passed_ahead += digest != own
         return True
 
+    cdef Signer remembered(self, Text access_key):
+        if self.last is None or not is_text(self.last.name, access_key):
+            self.last = self.signers.get(bytes_of(access_key))
+        return self.last
+
     cdef Signer signer(self, Text access_key):
-        cdef Signer signer = self.last
+        cdef Signer signer = self.remembered(access_key)
         cdef bytes name
-        if signer is not None and is_text(signer.name, access_key):
+        if signer is not None:
             return signer
         name = bytes_of(access_key)
-        signer = self.signers.get(name)
-        if signer is None:
-            found = self.find_user(name)
-            if found is None:
-                return None
-            signer = Signer()
-            signer.name = name
-            signer.key, signer.may_all = found
-            if len(self.signers) >= MAX_REMEMBERED:
-                self.signers.clear()
-            self.signers[name] = signer
+        found = self.find_user(name)
+        if found is None:
+            return None
+        signer = Signer()
+        signer.name = name
+        signer.key, signer.may_all = found
+        if len(self.signers) >= MAX_REMEMBERED:
+            self.signers.clear()
+        self.signers[name] = signer
         self.last = signer
         return signer
 

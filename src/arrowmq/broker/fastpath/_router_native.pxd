@@ -1,6 +1,6 @@
 # The fast path's handlers as the router sees them; C only.
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from arrowmq.remoting._intake_native cimport FastPath
 from arrowmq.wire.frames._out_native cimport Out
@@ -9,6 +9,7 @@ from arrowmq.wire.in_place._request_native cimport MAX_CODES, Request, RequestRe
 
 cdef enum:
     HANDLERS_A_CODE = 3
+    MOST_AHEAD = 16           # requests that are read before the first of them is served
 
 
 cdef class NativeHandler:
@@ -29,6 +30,10 @@ cdef class NativeHandler:
 
 cdef class RequestCheck:
     """A request hook in native form: what it passes, the hook need not see."""
+    cdef bint looks_ahead       # at several requests together; they are read ahead for it
+    # Requests of a connection, the first of which comes next. They may never come, or users and rights may change before
+    # they do: nothing is decided here, and nothing of this is good for any other request.
+    cdef int look_ahead(self, Request* requests, int count) except -1
     # Whether the hook would let this request pass. False hands it over, to the hook among others.
     cdef bint passes(self, connection, Request* request) except -1
 
@@ -41,6 +46,11 @@ cdef class Router(FastPath):
     cdef list checks
     cdef object now_ms                      # None: the machine's own time
     cdef bint is_closed
+    cdef bint is_serving
+    cdef bint looks_ahead                   # for one of the checks
+    cdef Request requests[MOST_AHEAD]       # that were read
+    cdef int width                          # how many may be read at once
 
+    cdef int read_ahead(self, const uint8_t* at, const uint8_t* end) except -1
     cdef bint take(self, connection, Request* request, int64_t now, Out out) except -1
     cdef int64_t time(self) except -1

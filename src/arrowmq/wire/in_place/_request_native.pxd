@@ -24,6 +24,7 @@ cdef struct Request:
     int32_t flag
     int place                 # of its code in the reader's list
     bint is_json
+    int64_t number            # of this reading; no other of the same reader has it
     Text fields[ALL_FIELDS]   # without data where there is none
     Text body
     Py_ssize_t frame_size     # with the length word
@@ -40,10 +41,13 @@ cdef class RequestReader:
     cdef int32_t codes[MAX_CODES]
     cdef list tables          # of field names, in the order of the codes
     cdef Scratch scratch
+    cdef int64_t readings
 
     # Reads the frame at `at`. False if it is not whole, of another code, or not of the plain form that clients write.
-    # What the request points to holds until the next one is read.
+    # What the request points to holds until the next one is read by `read`; `read_behind` leaves what was read before it,
+    # and also says no where there is no room left beside that.
     cdef bint read(self, const uint8_t* at, const uint8_t* end, Request* request) noexcept
+    cdef bint read_behind(self, const uint8_t* at, const uint8_t* end, Request* request) noexcept
     cdef int place_of(self, int32_t code) noexcept
 
 

@@ -214,7 +214,6 @@ cdef bint read_json(RequestReader reader, const uint8_t* at, const uint8_t* end,
     if at == end or at[0] != c"{":
         return False
     at += 1
-    scratch.used = 0
     request.flag = 0
     while at < end:
         if at[0] != c'"':
@@ -296,6 +295,10 @@ cdef class RequestReader:
         return -1
 
     cdef bint read(self, const uint8_t* at, const uint8_t* end, Request* request) noexcept:
+        self.scratch.used = 0
+        return self.read_behind(at, end, request)
+
+    cdef bint read_behind(self, const uint8_t* at, const uint8_t* end, Request* request) noexcept:
         cdef uint32_t length, header_length
         if end - at < 12:
             return False
@@ -309,6 +312,8 @@ cdef class RequestReader:
         header_length &= 0xFFFFFF
         if header_length > length - 4:
             return False
+        self.readings += 1
+        request.number = self.readings
         memset(request.fields, 0, sizeof(request.fields))
         request.frame_size = 4 + <Py_ssize_t>length
         request.body.data = at + 8 + header_length
