@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from writing import SMALL, abandon, bodies, numbered, opened
+from writing import SMALL, abandon, bodies, message, numbered, opened
 
 from arrowmq.store.config import SYNC_FLUSH
 from arrowmq.store.disk import Disk
@@ -163,4 +163,25 @@ def test_a_cut_record_cannot_come_back_when_the_log_grows_over_it(tmp_path: Path
     store = opened(tmp_path)
     assert new.end == store.appended
     assert 2 == len(bodies(store))
+    store.close()
+
+
+def test_a_full_last_file_stays_full(tmp_path: Path) -> None:
+    """A power loss took the file behind a full one. The next clean start let the log end where the full file's blank
+    begins, and wrote over it; a second loss of power brought the blank back: what was written there was gone, and what
+    came behind it was there. And slaves had the blank."""
+    store = opened(tmp_path)
+    while len(store.commit_log.segments) < 2:
+        assert store.put(message(bytes(3000))).is_ok
+    full = store.commit_log.segments[0].end
+    behind = store.commit_log.segments[1].path
+    store.close()
+    behind.unlink()
+    for _ in range(2):
+        store = opened(tmp_path)
+        assert full == store.appended
+        store.close()
+    store = opened(tmp_path)
+    assert full == store.put(message(b"next")).physical_offset
+    assert b"next" == bodies(store)[-1]
     store.close()

@@ -208,6 +208,10 @@ class Recovery:
             newest = max(newest, last)
             is_last = number == len(segments) - 1
             if verdict not in (BLANK, END_OF_BUFFER) or is_last:
+                if verdict == BLANK:
+                    # The file is full, though the next is missing. Written over, the blank could come back by a loss of
+                    # power, and hide what was written there from what is behind it; and slaves have it as it was.
+                    position = segment.size
                 self._was_unused = not any(view[position : position + 8])
                 return segment.start + position, verdict, records, newest
         raise AssertionError("there is at least one segment to walk")
