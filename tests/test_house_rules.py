@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,21 @@ def test_a_cimport_from_a_higher_package_or_one_beside_is_named(monkeypatch: pyt
 
 def test_the_places_of_header_fields_in_native_code_are_those_of_the_headers() -> None:
     assert 0 == native_fields["main"](["--check"])
+
+
+NAMED_FILE = re.compile(r"(?<![\w./-])(?:tests|benchmarks|examples|src|tools)/[\w./-]*\w")
+
+
+def files_named_by_tools() -> list[str]:
+    tools = [path for path in sorted((ROOT / "tools").iterdir()) if path.is_file()]
+    return sorted({name for path in (ROOT / "Makefile", *tools) for name in NAMED_FILE.findall(path.read_text())})
+
+
+def test_every_file_that_a_tool_names_is_there() -> None:
+    """`make native-fuzz` once compiled a file that only its author had: git ignored it."""
+    names = files_named_by_tools()
+    assert "tests/fuzz/native/coverage.c" in names
+    assert [] == [name for name in names if not (ROOT / name).exists()]
+    if (ROOT / ".git").exists():
+        asked = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
+        assert [] == asked.stdout.splitlines(), "git ignores what a tool needs"
