@@ -112,3 +112,16 @@ def test_what_the_replica_has_not_or_damaged_changes_nothing(tmp_path: Path) -> 
         result = repair(tmp_path, SMALL, lambda place, answer=answer: answer)  # type: ignore[misc]
         assert (0, 1) == (result.records, len(result.left))
     assert before == sorted(file.read_bytes() for file in (tmp_path / "commitlog").iterdir())
+
+
+@pytest.mark.parametrize("number", [0, 30])
+def test_a_damaged_place_in_its_queue_costs_one_message_when_queues_are_made_anew(tmp_path: Path, number: int) -> None:
+    """Found by the fuzzers: the queue was filled up to the damaged offset, file after file, without end."""
+    store, places = written(tmp_path)
+    store.close()
+    flip(tmp_path, places[number], 21)  # of its queue offset, 20 to 27
+    shutil.rmtree(tmp_path / "consumequeue")
+    store = opened(tmp_path)
+    assert {numbered(each).body for each in range(COUNT) if each != number} == set(bodies(store))
+    assert COUNT // 3 == store.max_offset("orders", 0)
+    store.close()

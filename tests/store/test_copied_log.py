@@ -99,3 +99,22 @@ def test_a_body_that_changed_on_its_way_is_refused_and_cut(tmp_path: Path) -> No
     assert bodies(source) == bodies(target)
     source.close()
     target.close()
+
+
+def test_a_place_in_its_queue_that_cannot_be_is_refused_and_fills_no_disk(tmp_path: Path) -> None:
+    """Found by the fuzzers: the slave filled its queue up to the damaged offset, file after file, without end."""
+    source, target = written(tmp_path / "source"), opened(tmp_path / "target", LARGE)
+    copy, data = CopiedLog(target), bytearray(log_of(source)[:100_000])
+    record = source.consume_queues.get("orders", 1).entry(1)
+    assert record
+    data[record.physical_offset + 22] = 1  # of its queue offset, 20 to 27
+    receive(copy, bytes(data), 1 << 20)
+    with pytest.raises(CopyRefused, match="its place there is damaged"):
+        copy.dispatch()
+    copy.cut()
+    assert record.physical_offset == copy.dispatched == copy.end
+    receive(copy, log_of(source)[int(copy.end) :], 1 << 20)
+    copy.dispatch()
+    assert bodies(source) == bodies(target)
+    source.close()
+    target.close()

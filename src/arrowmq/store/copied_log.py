@@ -71,6 +71,8 @@ class CopySink:
         queue = self._queues.get(tail.topic, tail.queue_id)
         before = tail.next_offset
         if not queue.restore(self.log, queue_offset, physical, size, code):
+            if not queue.can_lack(queue_offset, physical):
+                return False
             # The copy begins amid the other broker's log: what this queue had before is not in it.
             queue.fill_up_to(queue_offset)
             queue.restore(self.log, queue_offset, physical, size, code)

@@ -89,6 +89,12 @@ class RecoverySink:
         if not queue.restore(self.log, queue_offset, physical, size, code):
             if not self.fills_gaps:
                 return False
+            if not queue.can_lack(queue_offset, physical):
+                log.warning(
+                    "record at %d says it is message %d of %s queue %d, which cannot be: it stays out of its queue",
+                    physical, queue_offset, tail.topic, tail.queue_id,
+                )  # fmt: skip
+                return True
             queue.fill_up_to(queue_offset)
             queue.restore(self.log, queue_offset, physical, size, code)
         if tail.next_offset != before:

@@ -44,7 +44,7 @@ REASONS = {
     BAD_OFFSET: "the record says it lies elsewhere in the log",
     BAD_PROPERTIES: "topic or properties are torn",
     BAD_RECORD_CRC: "the record does not match its own checksum",
-    GAP: "entries before it are missing in its queue",
+    GAP: "entries before it are missing in its queue, or its place there is damaged",
 }
 
 CHECK_BODY_CRC = 1
