@@ -12,9 +12,18 @@ import pytest
 from pairs import FILE_BYTES, Cluster, caught_up, follower_of, replication_of, store_of
 from test_pair import send
 
+from arrowmq.replica.controlled.epochs import EpochFile
+from arrowmq.replica.controlled.protocol import (
+    EPOCH_ENTRY,
+    MASTER_HANDSHAKE,
+    MOST_HANDSHAKES,
+    EpochMasterSession,
+    slave_handshake,
+)
 from arrowmq.replica.protocol import PACKET, REPORT, LogBounds, MasterSession, Packet, ProtocolError, SlaveSession
 from arrowmq.server import Node
 from arrowmq.store.copied_log import CopiedLog, CopyRefused
+from arrowmq.store.disk import Disk
 from waiting import until
 
 LOG = LogBounds(1000, 5000, 1000)
@@ -188,3 +197,18 @@ async def test_a_copy_refuses_gaps_and_wrong_offsets(tmp_path: Path) -> None:
         with pytest.raises(CopyRefused, match="cannot begin again"):
             copy.begin_at(0)
         assert copy.end == end
+
+
+def test_a_master_answers_only_so_many_handshakes(tmp_path: Path) -> None:
+    """Each answer is as long as the list of epochs: one that only shakes hands, and never reads, would fill memory."""
+    epochs = EpochFile(tmp_path / "epochs", Disk())
+    for number in range(100):
+        epochs.append(number, number)
+    session = EpochMasterSession(epochs, lambda: 0)
+    hello = slave_handshake(2, wants_last_file=False, is_learner=False)
+    session.take(hello * MOST_HANDSHAKES, LOG)  # Apache's slave repeats it until it is answered
+    answers = len(session.replies())
+    with pytest.raises(ProtocolError, match="asks for nothing"):
+        session.take(hello * 1000, LOG)
+    assert answers == MOST_HANDSHAKES * (MASTER_HANDSHAKE.size + 100 * EPOCH_ENTRY.size)
+    assert b"" == session.replies()

@@ -41,6 +41,7 @@ MASTER_HANDSHAKE = struct.Struct(">iiqi")
 EPOCH_ENTRY = struct.Struct(">iq")
 MASTER_TRANSFER = struct.Struct(">iiqiqq")
 MOST_EPOCHS = 100_000
+MOST_HANDSHAKES = 8  # Apache's slave repeats its own every 5 s until it is answered; the answer has all epochs
 _FORMS = {HANDSHAKE: SLAVE_HANDSHAKE, TRANSFER: SLAVE_REPORT}
 
 
@@ -53,6 +54,7 @@ class EpochMasterSession(MasterSession):
         self._confirmed = confirmed
         self._replies = b""
         self._wants_last_file = False
+        self._handshakes = 0
         self.slave_id: int | None = None
         self.is_learner = False
 
@@ -82,6 +84,9 @@ class EpochMasterSession(MasterSession):
             raise ProtocolError(f"it says that its broker id is {slave_id}: a controller gives ids from 1")
         if self.is_begun:
             raise ProtocolError("it shakes hands a second time")
+        self._handshakes += 1
+        if self._handshakes > MOST_HANDSHAKES:
+            raise ProtocolError(f"it shakes hands more than {MOST_HANDSHAKES} times and asks for nothing")
         self.slave_id = slave_id
         self._wants_last_file, self.is_learner = wants_last_file == 1, is_learner == 1
         entries = b"".join(EPOCH_ENTRY.pack(*epoch) for epoch in self._epochs.epochs)
