@@ -10,7 +10,6 @@ import gzip
 import json
 import os
 import shutil
-import struct
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 import access_targets as access
 import proxy_targets as proxy
+import replica_targets as replica
 from serving import feed
 from writing import SMALL, numbered, opened
 
@@ -29,7 +29,6 @@ from arrowmq.filter.errors import FilterError
 from arrowmq.remoting.greeting import may_be_proxy, read_proxy
 from arrowmq.replica.controlled.epochs import Epoch, format_epochs
 from arrowmq.replica.controlled.epochs import parse as parse_epochs
-from arrowmq.replica.protocol import LogBounds, MasterSession, ProtocolError, SlaveSession
 from arrowmq.store import MessageStore, StoreError
 from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.wire import bodies, fastjson, headers
@@ -204,32 +203,6 @@ def run_ids(data: bytes) -> None:
             continue
 
 
-def run_replication(data: bytes) -> None:
-    """What a slave says to a master, and a master to a slave."""
-    bounds = LogBounds(0, 1 << 20, 1 << 16)
-    session = MasterSession()
-    try:
-        for start in range(0, len(data), 5):
-            session.take(data[start : start + 5], bounds)
-        session.packet(bounds, 32768)
-    except ProtocolError:
-        pass
-    slave = SlaveSession(1 << 16)
-    size = slave.header_bytes
-    for start in range(0, len(data) - size + 1, size):
-        try:
-            slave.packet(bytearray(data[start : start + size]))
-        except ProtocolError:
-            return
-
-
-def replication_corpus() -> list[bytes]:
-    return [struct.pack(">q", number) for number in (0, 1, -1, 1 << 16, 1 << 20, 1 << 62)] + [
-        struct.pack(">qi", offset, size) + bytes(size if size > 0 else 0)
-        for offset, size in ((0, 0), (0, 10), (65536, -1))
-    ]
-
-
 def run_epochs(data: bytes) -> None:
     try:
         epochs = parse_epochs(data)
@@ -330,7 +303,7 @@ TARGETS: dict[str, Target] = {
         run_greeting,
     ),
     "ids": Target(lambda: [b"0A000001" * 4, b"djEg" * 10], run_ids),
-    "replication": Target(replication_corpus, run_replication),
+    "replication": Target(replica.replication_corpus, replica.run_replication),
     "signed frames": Target(access.signed_frames, access.run_signed),
     "policies": Target(access.policy_corpus, access.run_policies),
     "user names": Target(lambda: [b"ann", "пользователь".encode(), b"a b\nc", b"x" * 300], access.run_names),
