@@ -24,13 +24,12 @@ class SlowFile(JsonConfigFile):
         self.gate = threading.Semaphore(0)
         self.problem: Exception | None = None
 
-    def persist(self, content: dict[str, object] | bytes) -> None:
+    def _write(self, data: bytes) -> None:
         assert self.gate.acquire(timeout=30)
         if self.problem is not None:
             raise self.problem
-        assert isinstance(content, bytes)
-        self.writes.append(content)
-        super().persist(content)
+        self.writes.append(data)
+        super()._write(data)
 
 
 async def test_a_hundred_who_ask_during_a_write_share_the_next(tmp_path: Path) -> None:
@@ -90,3 +89,17 @@ def test_a_thread_that_was_left_behind_does_not_write_over_what_came_later(tmp_p
     file.persist({"offsetTable": {"1": 7}})
     left_behind()
     assert {"offsetTable": {"1": 7}} == file.load()
+
+
+async def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
+    """A thread that was still to write found the folder of an ended broker gone, and made the file again."""
+    file = SlowFile(tmp_path / "topics.json")
+    table = TableFile(file, SystemClock(), lambda: b"{}")
+    table.changed(soon=False)
+    late = file.writing(b"[]")
+    file.gate.release(5)
+    table.save()
+    file.path.unlink()
+    late()
+    assert not file.path.exists()
+    assert [b"{}"] == file.writes

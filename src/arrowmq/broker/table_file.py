@@ -1,15 +1,14 @@
 """A table of the broker on disk, written in a thread because nobody's request should wait for another's fsync.
 
 Changes that came about by themselves are written a moment later, many at once. Who must not be answered before a change
-is on disk awaits `saved()`, and shares its write with others who do. Writes are numbered, and an older state never
-lands on top of a newer one.
+is on disk awaits `saved()`, and shares its write with others who do. An older state never lands on top of a newer one:
+the file sees to that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 
 from arrowmq.clock import Clock, Timer
@@ -27,7 +26,6 @@ class TableFile:
         self.clock = clock
         self.encode = encode
         self.barrier: Callable[[], Awaitable[bool]] | None = None  # what the table says must be on disk before it is
-        self._lock = threading.Lock()
         self._state = 0
         self._written = 0
         self._timer: Timer | None = None
@@ -75,24 +73,21 @@ class TableFile:
         wanted = self._state
         while self._written < wanted:
             if self._writing is None or self._writing.done():
-                self._writing = asyncio.ensure_future(self._write_behind(self._state, self.encode()))
+                write = self.file.writing(self.encode())
+                self._writing = asyncio.ensure_future(self._write_behind(self._state, write))
             await asyncio.shield(self._writing)
 
-    async def _write_behind(self, state: int, data: bytes) -> None:
+    async def _write_behind(self, state: int, write: Callable[[], None]) -> None:
         while self.barrier is not None and not await self.barrier():
             log.debug("%s waits for the log to be on disk", self.file.path)
-        await asyncio.to_thread(self._write, state, data)
+        await asyncio.to_thread(write)
+        self._written = max(self._written, state)
 
     def save(self) -> None:
         """The same, now and in this thread."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._write(self._state, self.encode())
-
-    def _write(self, state: int, data: bytes) -> None:
-        with self._lock:
-            # Two may have asked for the same state; between renaming the old file and writing the new there is none.
-            if state > self._written or not self.file.path.exists():
-                self.file.persist(data)
-                self._written = state
+        if not self.is_saved or not self.file.path.exists():
+            self.file.persist(self.encode())
+            self._written = self._state
