@@ -68,6 +68,9 @@ kinds-soak: setup  ## every kind of message at length: many kill points and seed
 	ARROWMQ_SOAK=1 $(PYTEST) -m interop tests/interop/test_order_and_time.py tests/interop/test_kinds.py
 	$(BIN)/python -m benchmarks.pending
 
+power-cuts: setup  ## 10,000 seeded losses of power under a store on a sound disk, and as many on one that fails (3 minutes)
+	ARROWMQ_CUTS=10000 $(PYTEST) --timeout 3600 --show-capture=no -n 2 tests/powercut
+
 sim: setup  ## simulated clusters on virtual time: 100 hours over 2,000 seeds and more, kills, power cuts, partitions (OPTIONS="--play trio-cut")
 	PYTHONHASHSEED=0 $(BIN)/python -u tests/sim $(OPTIONS)
 
