@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from arrowmq.broker import Broker, BrokerConfig
 from arrowmq.broker.table_file import TableFile
 from arrowmq.clock import SystemClock
 from arrowmq.store.config_file import JsonConfigFile
-from arrowmq.store.errors import OutOfSpace
+from arrowmq.store.errors import OutOfSpace, StoreDamaged
 
 
 class SlowFile(JsonConfigFile):
@@ -103,3 +104,28 @@ async def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     late()
     assert not file.path.exists()
     assert [b"{}"] == file.writes
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("topics.json", '{"topicConfigTable":[1]}'),
+        ("topics.json", '{"topicConfigTable":{"orders":{"perm":"six"}}}'),
+        ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"orders":{}}}}'),
+        ("consumerOffset.json", '{"offsetTable":{"orders@g":{"x":5}}}'),
+        ("delayOffset.json", '{"offsetTable":{"3":null}}'),
+        ("consumerOrderInfo.json", '{"table":{"orders@g":[]}}'),
+        ("messageRequestMode.json", '{"messageRequestModeMap":7}'),
+        ("consumerFilter.json", '{"filterDataByTopic":{"orders":1}}'),
+    ],
+)
+async def test_a_table_that_makes_no_sense_is_named_and_left_as_it_is(name: str, content: str, tmp_path: Path) -> None:
+    """A start once ended with a traceback that named no file."""
+    path = tmp_path / "config" / name
+    path.parent.mkdir()
+    path.write_text(content)
+    broker = Broker(BrokerConfig.from_properties({}), tmp_path, SystemClock())
+    with pytest.raises(StoreDamaged, match=f"{name} is damaged"):
+        broker.open()
+    broker.store.close()
+    assert content == path.read_text()

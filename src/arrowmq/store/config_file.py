@@ -8,11 +8,13 @@ cannot be read, the `.bak`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from arrowmq.store.disk import Disk
+from arrowmq.store.errors import StoreDamaged
 from arrowmq.wire import fastjson
 from arrowmq.wire.errors import WireError
 
@@ -42,6 +44,17 @@ class JsonConfigFile:
             if isinstance(content, dict):
                 return content
         return None
+
+    @contextmanager
+    def naming_damage(self) -> Iterator[None]:
+        """For taking over what `load` gave. A table that is JSON and has something else in the place of a number or a
+        table raises `StoreDamaged`: what it said must not be guessed, and as good as none it would be written over."""
+        try:
+            yield
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
+            raise StoreDamaged(
+                f"{self.path} is damaged: {fault}. Correct it, or put {self.backup.name} in its place, which is older"
+            ) from fault
 
     def persist(self, content: dict[str, Any] | bytes) -> None:
         """Write the file so that at any moment it or its backup is whole."""

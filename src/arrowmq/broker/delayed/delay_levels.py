@@ -134,9 +134,10 @@ class DelayLevels:
         # that process crashed before it wrote down its offsets.
         self._unsure_until_ms = self.clock.now_ms()
         stored = self.file.load() or {}
-        offsets = {int(number): int(offset) for number, offset in stored.get("offsetTable", {}).items()}
-        if "dataVersion" in stored:
-            self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
+        with self.file.naming_damage():
+            offsets = {int(number): int(offset) for number, offset in stored.get("offsetTable", {}).items()}
+            if "dataVersion" in stored:
+                self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
         for level in self.levels:
             lowest, highest = self._bounds(level)
             level.offset = min(max(offsets.get(level.number, 0), lowest), highest)

@@ -36,10 +36,11 @@ class TimerCounts:
         self._revision = 0
 
     def load(self) -> None:
-        known = msgspec.convert(self.file.load() or {}, TimerMetrics, strict=False)
-        self.waiting = Counter({topic: metric.count for topic, metric in known.timing_count.items()})
-        self._changed_ms = {topic: metric.time_stamp for topic, metric in known.timing_count.items()}
-        self._version = known.data_version.counter if known.data_version is not None else 0
+        with self.file.naming_damage():
+            known = msgspec.convert(self.file.load() or {}, TimerMetrics, strict=False)
+            self.waiting = Counter({topic: metric.count for topic, metric in known.timing_count.items()})
+            self._changed_ms = {topic: metric.time_stamp for topic, metric in known.timing_count.items()}
+            self._version = known.data_version.counter if known.data_version is not None else 0
 
     def take(self, theirs: TimerMetrics) -> None:
         """A slave takes its master's numbers."""

@@ -51,7 +51,8 @@ class AssignmentService:
     def load(self) -> None:
         stored = self.file.load()
         if stored is not None:
-            self.modes = fastjson.as_type(stored, MessageRequestModeTable)
+            with self.file.naming_damage():
+                self.modes = fastjson.as_type(stored, MessageRequestModeTable)
 
     @handles(RequestCode.SET_MESSAGE_REQUEST_MODE)
     async def set_mode(self, call: Call) -> None:

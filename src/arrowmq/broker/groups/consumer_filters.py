@@ -39,12 +39,13 @@ class ConsumerFilters:
     def load(self) -> None:
         stored = (self.file.load() or {}).get("filterDataByTopic", {})
         now_ms = self.clock.now_ms()
-        for topic, by_group in stored.items():
-            for group, entry in by_group.get("groupFilterData", {}).items():
-                if entry.get("bloomFilterData", {}).get("bitNum") != bloom_size()[0]:
-                    continue
-                dead_ms = int(entry.get("deadTime") or 0) or now_ms - DEAD_BEFORE_START_MS
-                self.table.setdefault(topic, {})[group] = {**entry, "dead": True, "deadTime": dead_ms}
+        with self.file.naming_damage():
+            for topic, by_group in stored.items():
+                for group, entry in by_group.get("groupFilterData", {}).items():
+                    if entry.get("bloomFilterData", {}).get("bitNum") != bloom_size()[0]:
+                        continue
+                    dead_ms = int(entry.get("deadTime") or 0) or now_ms - DEAD_BEFORE_START_MS
+                    self.table.setdefault(topic, {})[group] = {**entry, "dead": True, "deadTime": dead_ms}
 
     def follow(self) -> bool:
         """Brings the table up to what is subscribed now. True if that changed it."""

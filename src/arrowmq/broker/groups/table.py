@@ -46,12 +46,15 @@ class SubscriptionGroups:
         stored = self.file.file.load()
         if stored is None:
             return
-        for group, entry in stored.get("subscriptionGroupTable", {}).items():
-            self.table[group] = msgspec.convert({**entry, "groupName": group}, SubscriptionGroupConfig, strict=False)
-        for group, topics in stored.get("forbiddenTable", {}).items():
-            self.forbidden[group] = {topic: int(mask) for topic, mask in topics.items()}
-        if "dataVersion" in stored:
-            self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
+        with self.file.file.naming_damage():
+            for group, entry in stored.get("subscriptionGroupTable", {}).items():
+                self.table[group] = msgspec.convert(
+                    {**entry, "groupName": group}, SubscriptionGroupConfig, strict=False
+                )
+            for group, topics in stored.get("forbiddenTable", {}).items():
+                self.forbidden[group] = {topic: int(mask) for topic, mask in topics.items()}
+            if "dataVersion" in stored:
+                self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings without creating it."""

@@ -53,10 +53,11 @@ class ConsumerOffsets:
         stored = self.found = self.file.file.load()
         if stored is None:
             return
-        for key, queues in stored.get("offsetTable", {}).items():
-            self._committed[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
-        if "dataVersion" in stored:
-            self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
+        with self.file.file.naming_damage():
+            for key, queues in stored.get("offsetTable", {}).items():
+                self._committed[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+            if "dataVersion" in stored:
+                self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset a group goes on from: a pending reset, else what it committed, else None."""

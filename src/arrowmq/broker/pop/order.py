@@ -157,13 +157,14 @@ class OrderTable:
         """The group's offset is written more often than this table. After a crash it may have passed messages that are
         open here: the next ack behind them would send the group back to what it had acknowledged."""
         stored = (self.file.file.load() or {}).get("table", {})
-        for key, queues in stored.items():
-            topic, _, group = key.partition(SEPARATOR)
-            for queue_id, entry in queues.items():
-                info = OrderInfo.from_json(entry)
-                if info.offsets:
-                    info.acknowledge_before(self.offsets.get(group, topic, int(queue_id)) or 0)
-                    self.table.setdefault((topic, group), {})[int(queue_id)] = info
+        with self.file.file.naming_damage():
+            for key, queues in stored.items():
+                topic, _, group = key.partition(SEPARATOR)
+                for queue_id, entry in queues.items():
+                    info = OrderInfo.from_json(entry)
+                    if info.offsets:
+                        info.acknowledge_before(self.offsets.get(group, topic, int(queue_id)) or 0)
+                        self.table.setdefault((topic, group), {})[int(queue_id)] = info
 
     def start(self) -> None:
         self._due.start()

@@ -57,13 +57,16 @@ class Topics:
         stored = self.file.file.load()
         if stored is None:
             return
-        for topic, entry in stored.get("topicConfigTable", {}).items():
-            self.table[topic] = found = msgspec.convert({**entry, "topicName": topic}, TopicConfig, strict=False)
-            for key, value in (found.attributes or {}).items():
-                if (why := refusals.reason(refusals.TOPIC_ATTRIBUTES, key, value)) is not None:
-                    log.warning("topic[%s] of another broker's making has an attribute without effect: %s", topic, why)
-        if "dataVersion" in stored:
-            self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
+        with self.file.file.naming_damage():
+            for topic, entry in stored.get("topicConfigTable", {}).items():
+                self.table[topic] = found = msgspec.convert({**entry, "topicName": topic}, TopicConfig, strict=False)
+                for key, value in (found.attributes or {}).items():
+                    if (why := refusals.reason(refusals.TOPIC_ATTRIBUTES, key, value)) is not None:
+                        log.warning(
+                            "topic[%s] of another broker's making has an attribute without effect: %s", topic, why
+                        )
+            if "dataVersion" in stored:
+                self.version = msgspec.convert(stored["dataVersion"], DataVersion, strict=False)
         default = self.table.get(names.AUTO_CREATE_TOPIC)
         if default is not None and not self.config.auto_create_topic_enable:
             default.perm = 6
