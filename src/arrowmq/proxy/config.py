@@ -184,7 +184,7 @@ def read_proxy_file(path: str) -> dict[str, str]:
         raise ConfigError(f"the configuration file {path} does not exist") from None
     except OSError as error:
         raise ConfigError(f"the configuration file {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the configuration file {path} is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"the configuration file {path}: expected one JSON object of settings")

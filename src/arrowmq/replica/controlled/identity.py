@@ -65,7 +65,7 @@ class IdentityFiles:
             return None
         text = path.read_bytes().decode("utf-8", "replace").strip()
         words = text.split("#")
-        if len(words) != fields or not words[2].isdigit() or int(words[2]) < 1:
+        if len(words) != fields or not words[2].isdecimal() or int(words[2]) < 1:
             raise ConfigError(
                 f"{path} is damaged: it says {text[:80]!r}, not CLUSTER#NAME#ID. The controller knows the id "
                 "(mqadmin getSyncStateSet): write it there, or delete this store to join as a new broker"

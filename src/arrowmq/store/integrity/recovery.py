@@ -46,7 +46,7 @@ def known_topics(root: Path) -> set[str] | None:
     for name in ("topics.json", "topics.json.bak"):
         try:
             table = json.loads((root / "config" / name).read_bytes()).get("topicConfigTable")
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             continue
         if isinstance(table, dict):
             return set(table)
