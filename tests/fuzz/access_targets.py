@@ -24,7 +24,7 @@ from arrowmq.auth.signature import SIGNATURE, sign
 from arrowmq.auth.users import User, UserType, new_user
 from arrowmq.clock import SystemClock
 from arrowmq.config import ConfigError
-from arrowmq.remoting.tls.settings import server_tls
+from arrowmq.remoting.tls.settings import client_tls, server_tls
 from arrowmq.wire import fastjson
 from arrowmq.wire.bodies import AclInfo
 from arrowmq.wire.errors import WireError
@@ -186,11 +186,14 @@ def run_pem(data: bytes) -> None:
         "tls.server.need.client.auth": "require",
         "tls.server.trustCertPath": str(certificate.with_name("ca.pem")),
     }
-    place = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath")[data[0] % 3]
-    try:
-        server_tls({**settings, place: str(spoilt)})
-    except ConfigError:
-        return
+    place = ("certPath", "keyPath", "trustCertPath")[data[0] % 3]
+    theirs = {key.replace("server", "client"): value for key, value in settings.items() if key.endswith("Path")}
+    theirs |= {"tls.enable": "true", "tls.client.authServer": "true", f"tls.client.{place}": str(spoilt)}
+    for load, files in ((server_tls, {**settings, f"tls.server.{place}": str(spoilt)}), (client_tls, theirs)):
+        try:
+            load(files)
+        except ConfigError:
+            continue
 
 
 def pem_corpus() -> list[bytes]:

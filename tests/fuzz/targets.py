@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -19,18 +17,15 @@ from typing import Any, NamedTuple
 import access_targets as access
 import proxy_targets as proxy
 import replica_targets as replica
+import store_targets as store
 from serving import feed
-from writing import SMALL, numbered, opened
+from writing import numbered, opened
 
-from arrowmq.config import ConfigError
-from arrowmq.config import parse_properties as parse_settings_file
 from arrowmq.filter import compile as compile_filter
 from arrowmq.filter.errors import FilterError
 from arrowmq.remoting.greeting import may_be_proxy, read_proxy
 from arrowmq.replica.controlled.epochs import Epoch, format_epochs
 from arrowmq.replica.controlled.epochs import parse as parse_epochs
-from arrowmq.store import MessageStore, StoreError
-from arrowmq.store.config_file import JsonConfigFile
 from arrowmq.wire import bodies, fastjson, headers
 from arrowmq.wire.batch import decode_batch
 from arrowmq.wire.compression import decompress
@@ -178,13 +173,6 @@ def sql_corpus() -> list[bytes]:
     return [str(text).encode() for text in texts][:300] or [b"a > 1 AND b IN ('x', 'y')"]
 
 
-def run_settings(data: bytes) -> None:
-    try:
-        parse_settings_file(data.decode("utf-8", "replace"))
-    except ConfigError:
-        return
-
-
 def run_greeting(data: bytes) -> None:
     view = memoryview(data)
     if may_be_proxy(view):
@@ -211,72 +199,6 @@ def run_epochs(data: bytes) -> None:
     assert parse_epochs(format_epochs(epochs)) == epochs
 
 
-def run_tables(data: bytes) -> None:
-    """A config file of a broker, damaged: it and its backup are read, and what is no table is as good as none."""
-    folder = Path(tempfile.gettempdir()) / f"arrowmq-fuzz-tables-{os.getpid()}"
-    folder.mkdir(exist_ok=True)
-    (folder / "t.json").write_bytes(data)
-    found = JsonConfigFile(folder / "t.json").load()
-    assert found is None or isinstance(found, dict)
-
-
-@cache
-def _store_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="arrowmq-fuzz-"))
-    store = opened(folder / "store")
-    for number in range(60):
-        store.put(numbered(number))
-    store.close()
-    (folder / "store" / "abort").write_text("1")
-    return folder
-
-
-def run_store(data: bytes) -> None:
-    """Each five bytes change one: which file, where, and what it becomes. Opening says what is wrong, or copes."""
-    folder = _store_folder()
-    copy = folder / "copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(folder / "store", copy)
-    files = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "lock")
-    for at in range(0, min(len(data) - 4, 500), 5):
-        file = files[data[at] % len(files)]
-        content = bytearray(file.read_bytes())
-        if content:
-            content[int.from_bytes(data[at + 1 : at + 4], "big") % len(content)] = data[at + 4]
-            file.write_bytes(content)
-    store = MessageStore(copy, SMALL)
-    try:
-        store.open()
-    except StoreError:
-        return
-    try:
-        for topic, queue_ids in store.queues().items():
-            for queue_id in queue_ids:
-                offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-                for _ in range(200):
-                    if offset >= end:
-                        break
-                    got = store.get(topic, queue_id, offset, 32)
-                    for record in decode_records(got.body(), check_crc=True):
-                        assert record.body == _bodies().get(record.physical_offset, record.body)
-                    offset = max(got.next_offset, offset + 1)
-        store.put(numbered(1))
-    finally:
-        store.close()
-
-
-@cache
-def _bodies() -> dict[int, bytes]:
-    store = opened(_store_folder() / "store")
-    found = {}
-    for topic, queue_ids in store.queues().items():
-        for queue_id in queue_ids:
-            for record in decode_records(store.get(topic, queue_id, 0, 32).body()):
-                found[record.physical_offset] = record.body
-    store.close()
-    return found
-
-
 def request_corpus() -> list[bytes]:
     """Requests of the recorded frames, to the broker and to the NameServer."""
     requests = [frame for frame in recorded_frames() if not decode_frame(frame[4:]).flag & 1]
@@ -297,7 +219,7 @@ TARGETS: dict[str, Target] = {
         lambda: [bytes([kind]) + b"\x78\x9c\x03\x00\x00\x00\x00\x01" for kind in range(8)], run_decompress
     ),
     "sql92": Target(sql_corpus, run_sql),
-    "settings": Target(lambda: [b"a=b\n#c\nd : e\\\n f", b"\\u0041=1"], run_settings),
+    "settings": Target(store.settings_corpus, store.run_settings),
     "greeting": Target(
         lambda: [b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12)],
         run_greeting,
@@ -316,9 +238,7 @@ TARGETS: dict[str, Target] = {
     "HTTP2": Target(proxy.http2_corpus, proxy.run_http2),
     "gRPC messages": Target(proxy.grpc_corpus, proxy.run_grpc),
     "epoch file": Target(lambda: [format_epochs([Epoch(1, 0), Epoch(2, 4096)]), b"0\n0\n"], run_epochs),
-    "config file": Target(
-        lambda: [b'{"offsetTable":{"1":5,"2":0},"dataVersion":{"counter":1,"timestamp":2}}', b"{}", b"[1"], run_tables
-    ),
+    "config file": Target(store.table_corpus, store.run_tables),
     "PEM files": Target(access.pem_corpus, access.run_pem),
-    "store": Target(lambda: [bytes(5), b"\x01\x00\x00\x10\xff" * 4, bytes(range(100))], run_store),
+    "store": Target(store.store_corpus, store.run_store),
 }

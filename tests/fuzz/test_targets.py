@@ -18,7 +18,7 @@ from mutating import mutated
 from targets import TARGETS
 
 INPUTS = int(os.environ.get("ARROWMQ_FUZZ_INPUTS", "1500"))
-SLOW = {"store": 60, "replication": 20, "requests": 3}  # times dearer than the others
+SLOW = {"store": 60, "config file": 30, "replication": 20, "requests": 3}  # times dearer than the others
 FOUND = Path(__file__).parent / "found"
 
 
