@@ -24,6 +24,8 @@ from arrowmq.store import MessageStore, StoreConfig, StoreError
 from arrowmq.store.integrity.check import StoreCheck
 from arrowmq.store.integrity.inspection import StoreView
 from arrowmq.store.integrity.repair import repair
+from arrowmq.wire.batch import decode_batch, encode_batch
+from arrowmq.wire.errors import WireError
 from arrowmq.wire.records import Record, decode_records
 
 COUNT = 60
@@ -137,6 +139,46 @@ def _look(root: Path) -> None:
 
 def store_corpus() -> list[bytes]:
     return [bytes(5), b"\x01\x00\x00\x10\xff" * 4, bytes(range(100)), b"\x80\x00\x00\x20\x00", b"\xc2\x00\x01\x00\x00"]
+
+
+# A client's batch, which native code takes apart where it is appended
+
+MOST_LOG_BYTES = 1 << 22
+
+
+@cache
+def _batches() -> MessageStore:
+    return opened(_folder() / "batches")
+
+
+def run_batch(data: bytes) -> None:
+    """All messages of a batch are appended, or none."""
+    store = _batches()
+    before = store.appended
+    try:
+        items = decode_batch(data)
+    except WireError:
+        items = []
+    put = store.put_client_batch(message(b"", "batches"), data)
+    if put.is_ok:
+        offset, bodies = put.queue_offset, []
+        while len(bodies) < put.count:
+            found = decode_records(store.get("batches", 0, offset + len(bodies), 32).body(), check_crc=True)
+            assert found
+            bodies += [record.body for record in found]
+        assert [item.body for item in items] == bodies
+    else:
+        assert before == store.appended
+    if store.appended > MOST_LOG_BYTES:
+        store.close()
+        shutil.rmtree(store.root)
+        _batches.cache_clear()
+
+
+def batch_corpus() -> list[bytes]:
+    properties = [b"", b"KEYS\x01a b\x02TAGS\x01t\x02", b"UNIQ_KEY\x0101\x02WAIT\x01false\x02"]
+    items = [(number, b"x" * number, properties[number % 3]) for number in range(12)]
+    return [encode_batch(items[:count]) for count in (1, 2, 3, 12)]
 
 
 # The tables of a broker

@@ -26,15 +26,24 @@ from arrowmq.filter.errors import FilterError
 from arrowmq.remoting.greeting import may_be_proxy, read_proxy
 from arrowmq.replica.controlled.epochs import Epoch, format_epochs
 from arrowmq.replica.controlled.epochs import parse as parse_epochs
+from arrowmq.spark.store.log_walk import sound_run
+from arrowmq.store.log.walk import (
+    CHECK_BODY_CRC,
+    CHECK_RECORD_CRC,
+    repair_index,
+    scan_queue,
+    topic_and_properties,
+    walk,
+)
 from arrowmq.wire import bodies, fastjson, headers
-from arrowmq.wire.batch import decode_batch
 from arrowmq.wire.compression import decompress
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import FrameSplitter, decode_frame, encode_frame
-from arrowmq.wire.headers import Header, decode_header
+from arrowmq.wire.headers import Header, decode_header, encode_header
 from arrowmq.wire.ids import parse_offset_message_id, parse_recall_handle
 from arrowmq.wire.properties import are_well_formed, decode_properties, encode_properties
 from arrowmq.wire.records import decode_record, decode_records
+from arrowmq.wire.records.columns import decode_columns
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MOST_DECOMPRESSED = 1 << 20
@@ -98,9 +107,10 @@ def run_headers(data: bytes) -> None:
     wire = headers.wire_names(kind) if hasattr(headers, "wire_names") else names
     fields = {str(name): value.decode("utf-8", "replace") for name, value in zip(wire, values, strict=False)}
     try:
-        decode_header(kind, fields)
+        header = decode_header(kind, fields)
     except WireError:
         return
+    assert header == decode_header(kind, encode_header(header))
 
 
 def header_corpus() -> list[bytes]:
@@ -127,24 +137,32 @@ def json_corpus() -> list[bytes]:
 
 
 def run_records(data: bytes) -> None:
-    for read in (decode_records, decode_record):
+    """Records as clients, Spark and recovery read them; what looks like a queue or an index file of a store as well."""
+    view = memoryview(data)
+    for read in (
+        lambda: decode_records(data, check_crc=True),
+        lambda: decode_record(data),
+        lambda: decode_columns(data, check_crc=True),
+    ):
         try:
-            read(data, check_crc=True) if read is decode_records else read(data)
+            read()
         except WireError:
             continue
+    walked = walk(view, 0, len(data), 0, CHECK_BODY_CRC | CHECK_RECORD_CRC)
+    assert 0 <= walked.position <= len(data)
+    topic_and_properties(view, 0, len(data))
+    assert 0 <= sound_run(view, 0, len(data), 0)[0] <= len(data)
+    scan_queue(data, 0)
+    slots = 5
+    entries = (len(data) - 40 - 4 * slots) // 20
+    if entries > 1:
+        repair_index(memoryview(bytearray(data)), slots, entries, 1 << 40)
 
 
 def run_properties(data: bytes) -> None:
     found = decode_properties(data)
     if are_well_formed(data):
         assert decode_properties(encode_properties(found)) == found
-
-
-def run_batch(data: bytes) -> None:
-    try:
-        decode_batch(data)
-    except WireError:
-        return
 
 
 def run_decompress(data: bytes) -> None:
@@ -210,11 +228,11 @@ TARGETS: dict[str, Target] = {
     "frames": Target(recorded_frames, run_frames),
     "headers": Target(header_corpus, run_headers),
     "json": Target(json_corpus, run_json),
-    "records": Target(stored_records, run_records),
+    "records": Target(lambda: [*stored_records(), b"".join(stored_records()[:5])], run_records),
     "properties": Target(
         lambda: [b"KEYS\x01a b\x02TAGS\x01t\x02", b"\x01\x02", b"a\x01", "grüße\x01ß\x02".encode()], run_properties
     ),
-    "batch": Target(lambda: [record[:200] for record in stored_records()], run_batch),
+    "batch": Target(store.batch_corpus, store.run_batch),
     "decompress": Target(
         lambda: [bytes([kind]) + b"\x78\x9c\x03\x00\x00\x00\x00\x01" for kind in range(8)], run_decompress
     ),
