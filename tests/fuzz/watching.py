@@ -48,6 +48,12 @@ class Run:
                 self.coverage_at_start = self.coverage
         return bool(progress and progress[1] == "INITED")
 
+    def judge(self, returncode: int) -> None:
+        if returncode and not self.fault:
+            self.fault = f"ended with {returncode}"
+        if self.grown_mib > MOST_GROWTH_MIB and not self.fault:
+            self.fault = f"memory grew by {self.grown_mib} MiB"
+
 
 def watched(target: str, words: Sequence[str], most_seconds: float) -> Run:
     """Ends with the process; its lines are printed as they come."""
@@ -66,10 +72,7 @@ def watched(target: str, words: Sequence[str], most_seconds: float) -> Run:
         is_over.set()
         watcher.join()
     run.seconds = time.monotonic() - began
-    if process.returncode and not run.fault:
-        run.fault = f"ended with {process.returncode}"
-    if run.grown_mib > MOST_GROWTH_MIB and not run.fault:
-        run.fault = f"memory grew by {run.grown_mib} MiB"
+    run.judge(process.returncode)
     return run
 
 
