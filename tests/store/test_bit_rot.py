@@ -12,6 +12,8 @@ from writing import SMALL, bodies, message, numbered, opened
 
 from arrowmq.store import MessageStore
 from arrowmq.store.integrity import scrub as scrubbing
+from arrowmq.store.integrity.check import StoreCheck
+from arrowmq.store.integrity.inspection import StoreView
 from arrowmq.store.integrity.repair import repair
 
 COUNT = 120
@@ -125,3 +127,12 @@ def test_a_damaged_place_in_its_queue_costs_one_message_when_queues_are_made_ane
     assert {numbered(each).body for each in range(COUNT) if each != number} == set(bodies(store))
     assert COUNT // 3 == store.max_offset("orders", 0)
     store.close()
+
+
+def test_a_damaged_place_in_its_queue_is_named_by_a_check(tmp_path: Path) -> None:
+    """Of a queue's first message it ended the check with an OverflowError."""
+    store, places = written(tmp_path)
+    store.close()
+    flip(tmp_path, places[0], 20)
+    report = StoreCheck(StoreView(tmp_path, SMALL)).run()
+    assert f"log at {places[0]}" in [problem.where for problem in report.problems]

@@ -86,9 +86,10 @@ class QueueRebuild:
     delays_ms: tuple[int, ...] = ()
 
     def restore_entry(self, tail: QueueTail, queue_offset: int, physical: int, size: int, code: int) -> bool:
-        if tail not in self.first_offsets:
+        is_first = tail not in self.first_offsets
+        if is_first and queue_offset * ENTRY_BYTES <= physical:  # as in `ConsumeQueue.can_lack`
             self.first_offsets[tail] = tail.next_offset = queue_offset
-        elif queue_offset != tail.next_offset:
+        elif is_first or queue_offset != tail.next_offset:
             self.out_of_order.append((tail.topic, tail.queue_id, queue_offset, physical))
             return True
         self._grow(tail)

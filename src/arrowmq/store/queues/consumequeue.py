@@ -23,7 +23,6 @@ from arrowmq.store.results import Entry
 ENTRY_BYTES = 20
 PAGE_BYTES = 4096
 MAX_CHUNK_BYTES = 256 * 1024
-SMALLEST_RECORD_BYTES = 91
 FILLER = ENTRY.pack(0, 0x7FFFFFFF, 0)  # stands before the first message of a queue
 EMPTY = bytes(ENTRY_BYTES)
 
@@ -249,11 +248,11 @@ class ConsumeQueue:
         return True
 
     def can_lack(self, queue_offset: int, physical_offset: int) -> bool:
-        """Whether a record at this place of the log can be so far on in its queue. Each entry before it had a record,
-        all of them behind the last one here: with more than there is space for, its offset is damaged, and files would
-        be filled without end."""
+        """Whether a record at this place of the log can be so far on in its queue. What is missing lay in the log
+        behind the last entry here, and a message takes more bytes there than in a queue, in Apache's batches too: with
+        more entries than bytes for them the offset is damaged, and files would be filled without end."""
         missing = queue_offset - self.tail.next_offset
-        return missing * SMALLEST_RECORD_BYTES <= physical_offset - self.tail.max_physical
+        return missing * ENTRY_BYTES <= physical_offset - self.tail.max_physical
 
     def fill_up_to(self, queue_offset: int) -> None:
         """Stand in for entries whose records are gone, so that those behind them get their right places."""
