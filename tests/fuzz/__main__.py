@@ -50,13 +50,15 @@ def fuzz(name: str, minutes: float) -> int:
         return by_chance(name, minutes, work)
     with atheris.instrument_imports(include=["arrowmq"]):
         from targets import TARGETS
-    for number, data in enumerate(TARGETS[name].corpus()):
+
+        target = TARGETS[name]
+    for number, data in enumerate(target.corpus()):
         (work / f"corpus-{number}").write_bytes(data)
     counters = count_native_coverage()
     native = f", {counters} counters for native code" if counters else ""
     print(f"{name}: {minutes:g} minutes{native}", flush=True)
     options = [f"-max_total_time={int(minutes * 60)}", "-rss_limit_mb=2048", "-timeout=20", "-print_final_stats=1"]
-    atheris.Setup([sys.argv[0], str(work), f"-artifact_prefix={work}/found-", *options], TARGETS[name].run)
+    atheris.Setup([sys.argv[0], str(work), f"-artifact_prefix={work}/found-", *options], target.run)
     atheris.Fuzz()
     return 0
 

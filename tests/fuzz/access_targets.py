@@ -12,6 +12,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from target import Target
+
 from arrowmq.auth.access import Access
 from arrowmq.auth.account_book import AccountBook
 from arrowmq.auth.accounts import decode_accounts, encode_accounts
@@ -199,3 +201,16 @@ def run_pem(data: bytes) -> None:
 def pem_corpus() -> list[bytes]:
     files = [_certificate(), key_of(_certificate()), _certificate().with_name("ca.pem")]
     return [bytes([place]) + file.read_bytes() for place, file in enumerate(files)]
+
+
+TARGETS = {
+    "signed frames": Target(signed_frames, run_signed),
+    "policies": Target(policy_corpus, run_policies),
+    "user names": Target(lambda: [b"ann", "пользователь".encode(), b"a b\nc", b"x" * 300], run_names),
+    "accounts file": Target(
+        lambda: [b'{"users":[{"username":"a","password":"p","userType":"Super"}],"acls":[]}', b"{}"], run_accounts
+    ),
+    "plain_acl.yml": Target(plain_acl_corpus, run_plain_acl),
+    "gRPC authorization": Target(authorization_corpus, run_authorization),
+    "PEM files": Target(pem_corpus, run_pem),
+}

@@ -9,6 +9,7 @@ from functools import cache
 from types import ModuleType
 
 from google.protobuf.message import DecodeError, Message
+from target import Target
 
 from arrowmq.proxy.config import ProxyConfig
 from arrowmq.proxy.faults import Fault
@@ -136,3 +137,9 @@ def _send() -> service_pb2.SendMessageRequest:
 def grpc_corpus() -> list[bytes]:
     found = [bytes([number, 0]) + framed(kind().SerializeToString()) for number, kind in enumerate(_kinds())]
     return [bytes([0, 0]) + framed(_send().SerializeToString()), *found]
+
+
+TARGETS = {
+    "HTTP2": Target(http2_corpus, run_http2),
+    "gRPC messages": Target(grpc_corpus, run_grpc),
+}

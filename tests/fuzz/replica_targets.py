@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import scratch
+from target import Target
 from writing import SMALL, numbered, opened
 
 from arrowmq.broker.role import Master
 from arrowmq.clock import SystemClock
-from arrowmq.replica.controlled.epochs import EpochFile
+from arrowmq.replica.controlled.epochs import Epoch, EpochFile, format_epochs
+from arrowmq.replica.controlled.epochs import parse as parse_epochs
 from arrowmq.replica.controlled.follower import ControlledFollower
 from arrowmq.replica.controlled.protocol import (
     EPOCH_ENTRY,
@@ -326,3 +328,17 @@ def _log_bytes(start: int, end: int) -> bytes:
     segment = _master()[0].commit_log.segment_at(start)
     assert segment
     return bytes(segment.view[start - segment.start : end - segment.start])
+
+
+def run_epochs(data: bytes) -> None:
+    try:
+        epochs = parse_epochs(data)
+    except ValueError:
+        return
+    assert parse_epochs(format_epochs(epochs)) == epochs
+
+
+TARGETS = {
+    "replication": Target(replication_corpus, run_replication),
+    "epoch file": Target(lambda: [format_epochs([Epoch(1, 0), Epoch(2, 4096)]), b"0\n0\n"], run_epochs),
+}

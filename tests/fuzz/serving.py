@@ -13,12 +13,15 @@ from unittest import mock
 from simulated_loop import Process
 from simulated_network import run_in
 from simulation import Simulation, node_maker
+from target import Target
+from wire_targets import recorded_frames
 
 from arrowmq.remoting.failures import FailureLog
 from arrowmq.wire.codes import RequestCode
-from arrowmq.wire.frames import Command, encode_frame
+from arrowmq.wire.frames import Command, decode_frame, encode_frame
 
 BROKER_PORT, NAMES_PORT = 10911, 9876
+LARGEST_REQUEST = 20_000
 
 
 class Peer(asyncio.Protocol):
@@ -103,3 +106,12 @@ def feed(data: bytes) -> None:
     """The first byte says whom: n the NameServer, all others the broker."""
     if len(data) > 1:
         server().feed(data)
+
+
+def request_corpus() -> list[bytes]:
+    """Requests of the recorded frames, to the broker and to the NameServer."""
+    requests = [frame for frame in recorded_frames() if not decode_frame(frame[4:]).flag & 1]
+    return [port + frame for frame in requests for port in (b"b", b"n") if len(frame) < LARGEST_REQUEST]
+
+
+TARGETS = {"requests": Target(request_corpus, feed)}

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import scratch
+from target import Target
 from writing import SMALL, message, numbered, opened
 
 from arrowmq.broker import Broker, BrokerConfig
@@ -299,3 +300,11 @@ def settings_corpus() -> list[bytes]:
         b"\x03grpcServerPort=8081\nproxyMode=CLUSTER\nnamesrvAddr=127.0.0.1:9876;h:1\n",
         b'\x04{"configTable":{"ns":{"k":"v"}}}', b'\x05{"grpcServerPort":8081,"namesrvAddr":"h:1","enableACL":false}',
     ]  # fmt: skip
+
+
+TARGETS = {
+    "store": Target(store_corpus, run_store),
+    "batch": Target(batch_corpus, run_batch),
+    "config file": Target(table_corpus, run_tables),
+    "settings": Target(settings_corpus, run_settings),
+}
