@@ -25,7 +25,7 @@ from arrowmq.store.log.walk import (
     walk,
 )
 from arrowmq.wire import bodies, fastjson, headers
-from arrowmq.wire.compression import decompress
+from arrowmq.wire.compression import CompressionType, compress, decompress
 from arrowmq.wire.errors import WireError
 from arrowmq.wire.frames import FrameSplitter, decode_frame, encode_frame
 from arrowmq.wire.headers import Header, decode_header, encode_header
@@ -157,6 +157,12 @@ def run_decompress(data: bytes) -> None:
         return
 
 
+def compressed() -> list[bytes]:
+    """Of each kind: nothing, a little, and more than is allowed."""
+    texts = (b"", b"hello " * 40, bytes(2 * MOST_DECOMPRESSED))
+    return [bytes([kind]) + compress(kind, text) for kind in CompressionType for text in texts]
+
+
 def run_sql(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     for kind in ("SQL92", "TAG"):
@@ -200,9 +206,7 @@ TARGETS = {
     "properties": Target(
         lambda: [b"KEYS\x01a b\x02TAGS\x01t\x02", b"\x01\x02", b"a\x01", "grüße\x01ß\x02".encode()], run_properties
     ),
-    "decompress": Target(
-        lambda: [bytes([kind]) + b"\x78\x9c\x03\x00\x00\x00\x00\x01" for kind in range(8)], run_decompress
-    ),
+    "decompress": Target(compressed, run_decompress),
     "sql92": Target(sql_corpus, run_sql),
     "greeting": Target(
         lambda: [b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12)],
