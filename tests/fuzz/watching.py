@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -16,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import scratch
 
 MOST_GROWTH_MIB = 100
 PAGES_IN_MIB = (1 << 20) // os.sysconf("SC_PAGE_SIZE")
@@ -65,9 +68,10 @@ class Run:
 
 def watched(target: str, words: Sequence[str], most_seconds: float) -> Run:
     """Ends with the process; its lines are printed as they come."""
-    run, began = Run(target), time.monotonic()
+    run, began, folder = Run(target), time.monotonic(), scratch.folder("target")
+    environment = {**os.environ, scratch.GIVEN: str(folder)}
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace"
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", env=environment
     ) as process:
         is_ready, is_over = threading.Event(), threading.Event()
         watcher = threading.Thread(target=_watch, args=(run, process, began + most_seconds, is_ready, is_over))
@@ -79,6 +83,7 @@ def watched(target: str, words: Sequence[str], most_seconds: float) -> Run:
                 is_ready.set()
         is_over.set()
         watcher.join()
+    shutil.rmtree(folder, ignore_errors=True)
     run.seconds = time.monotonic() - began
     run.judge(process.returncode)
     return run
