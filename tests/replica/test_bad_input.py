@@ -12,7 +12,9 @@ import pytest
 from pairs import FILE_BYTES, Cluster, caught_up, follower_of, replication_of, store_of
 from test_pair import send
 
+from arrowmq.config import ConfigError
 from arrowmq.replica.controlled.epochs import EpochFile
+from arrowmq.replica.controlled.identity import IdentityFiles
 from arrowmq.replica.controlled.protocol import (
     EPOCH_ENTRY,
     MASTER_HANDSHAKE,
@@ -212,3 +214,12 @@ def test_a_master_answers_only_so_many_handshakes(tmp_path: Path) -> None:
         session.take(hello * 1000, LOG)
     assert answers == MOST_HANDSHAKES * (MASTER_HANDSHAKE.size + 100 * EPOCH_ENTRY.size)
     assert b"" == session.replies()
+
+
+@pytest.mark.parametrize("broker_id", ["", "0", "-1", "²", "x", "1#more"])
+def test_an_identity_that_makes_no_sense_is_named(tmp_path: Path, broker_id: str) -> None:
+    """A digit in another script counts as one, and is no number."""
+    path = tmp_path / "brokerIdentity"
+    path.write_text(f"cluster#broker-a#{broker_id}")
+    with pytest.raises(ConfigError, match="is damaged"):
+        IdentityFiles(path, Disk(), "cluster", "broker-a").load()

@@ -118,7 +118,7 @@ def test_what_the_replica_has_not_or_damaged_changes_nothing(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("number", [0, 30])
 def test_a_damaged_place_in_its_queue_costs_one_message_when_queues_are_made_anew(tmp_path: Path, number: int) -> None:
-    """Found by the fuzzers: the queue was filled up to the damaged offset, file after file, without end."""
+    """The queue was filled up to the damaged offset, file after file, without end."""
     store, places = written(tmp_path)
     store.close()
     flip(tmp_path, places[number], 21)  # of its queue offset, 20 to 27
