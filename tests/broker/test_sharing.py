@@ -34,6 +34,13 @@ async def test_only_the_owner_can_unlock(node: Any) -> None:
     assert await lock(node, "c2", 0) == []
 
 
+async def test_who_says_no_client_id_unlocks_what_it_holds_and_nothing_else(node: Any) -> None:
+    """Found by the fuzzers: a queue that nobody held counted as held by one without an id."""
+    await lock(node, "c1", 0)
+    await lock(node, "", 0, 1, code=RequestCode.UNLOCK_BATCH_MQ)
+    assert await lock(node, "c2", 0, 1) == [1]
+
+
 async def test_a_lock_lives_for_a_minute_from_its_last_renewal(node: Any) -> None:
     await lock(node, "c1", 0)
     await node.clock.advance(40)

@@ -1,7 +1,7 @@
 """A store under a seeded driver, and the auditor who holds every acknowledgement against what a power cut left.
 
-The driver appends, flushes, rolls, dispatches, deletes what has expired, writes config and epoch files. A troubled disk
-also refuses operations for a while: it is full, has errors, or writes a part of what it should (`Trouble`).
+The driver appends, flushes, rolls, dispatches, deletes topics and what has expired, writes config and epoch files. A
+troubled disk also refuses operations for a while: it is full, has errors, or writes a part of what it should.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Written:
     unacknowledged_keys: list[tuple[str, str]] = field(default_factory=list)
     settings: int = 0  # the version of a config file that was written last, and whose write has returned
     tried_settings: int = 0  # the highest that a write was begun with
+    deleted: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)  # with their topics
+    returned: set[str] = field(default_factory=set)  # topics with messages from before they were deleted
     expired: dict[tuple[str, int], int] = field(default_factory=dict)  # retention may have taken what is before this
     epochs: list[Epoch] = field(default_factory=list)  # whose write has returned
     tried_epochs: list[list[Epoch]] = field(default_factory=list)  # whose writes failed since, or are under way
@@ -48,6 +50,16 @@ class Written:
     def put(self, record: Record, key: str) -> None:
         self.bodies.setdefault((record.topic, record.queue_id), []).append(record.body)
         self.unacknowledged_keys.append((record.topic, key))
+
+    def delete(self, topic: str) -> None:
+        """What the topic had may be found until the first message after it is acknowledged, and no longer."""
+        for queue in [queue for queue in self.bodies if queue[0] == topic]:
+            self.deleted.setdefault(queue, []).extend(self.bodies[queue])
+            self.bodies[queue] = []
+            self.acknowledged.pop(queue, None)
+            self.expired.pop(queue, None)
+        self.keys = [key for key in self.keys if key[0] != topic]
+        self.unacknowledged_keys = [key for key in self.unacknowledged_keys if key[0] != topic]
 
     def acknowledge(self) -> None:
         self.acknowledged = {queue: len(found) for queue, found in self.bodies.items()}
@@ -105,8 +117,10 @@ class Driver:
         self.clock.skip(self.chance.randint(0, 40) / 1000)
         if self.troubled:
             self._change_health()
-        if kind < 0.58:
+        if kind < 0.565:
             self._put()
+        elif kind < 0.58:
+            self._delete_topic()
         elif kind < 0.68:
             self._put_batch()
         elif kind < 0.84:
@@ -197,6 +211,13 @@ class Driver:
         assert taken in (0, len(batch)), f"{taken} of a batch of {len(batch)} are there"
         return batch[:taken]
 
+    def _delete_topic(self) -> None:
+        """It is made anew by the next message."""
+        if not self.disk.failing:
+            topic = self.chance.choice(list(TOPICS))
+            self.written.delete(topic)
+            self.store.delete_topic(topic)
+
     def _save_settings(self) -> None:
         self.written.tried_settings += 1
         with self._may_fail():
@@ -238,6 +259,8 @@ class Driver:
         self.store.close()
         self.written.acknowledge()
         self._start(self.root)
+        self._take_stock()
+        self.written.acknowledge()
 
     def _power_loss(self) -> None:
         """The machine goes down, and the broker goes on with what is found afterwards."""
@@ -249,9 +272,17 @@ class Driver:
         abandon(self.store)
         shutil.rmtree(self.root)
         self._start(left)
-        self.written = self._audited(self.store, left)
+        self._take_stock()
         self.store.flush()
         self.written.acknowledge()
+
+    def _take_stock(self) -> None:
+        """Go on with what was found. No table of topics lies beside this store that would say which were deleted: one
+        without messages since may have those of before again, and is deleted again."""
+        self.written = self._audited(self.store, self.root)
+        for topic in self.written.returned:
+            self.written.delete(topic)
+            self.store.delete_topic(topic)
 
     def audit_cut(self, moment: str) -> None:
         """What would be found if power were lost now? The run goes on."""
@@ -274,13 +305,17 @@ class Driver:
 
     def _audited(self, store: MessageStore, root: Path) -> Written:
         """Nothing acknowledged is missing or altered, nothing is there that was not written; and what there is."""
-        found = Written()
+        found = Written(deleted={queue: list(bodies) for queue, bodies in self.written.deleted.items()})
         queues = [*self.written.bodies, *((record.topic, record.queue_id) for record in self._begun)]
         for queue in dict.fromkeys(queues):
             bodies = self.written.bodies.get(queue, [])
             bodies = bodies + [record.body for record in self._begun if queue == (record.topic, record.queue_id)]
             first, read = store.min_offset(*queue), read_queue(store, *queue)
             kept = self.written.acknowledged.get(queue, 0)
+            if kept == 0 and (read or first) and is_part(read, self.written.deleted.get(queue, [])):
+                found.returned.add(queue[0])
+                found.bodies[queue] = []
+                continue
             assert first <= self.written.expired.get(queue, 0), f"{queue} begins at {first}: retention took too much"
             end = first + len(read)
             assert kept <= end, f"{queue}: {kept} messages were acknowledged, the queue ends at {end}"
@@ -299,6 +334,12 @@ class Driver:
         found.epochs = epochs.epochs
         found.keys = list(self.written.keys)
         return found
+
+
+def is_part(some: list[bytes], of: list[bytes]) -> bool:
+    """In the same order, though with gaps."""
+    rest = iter(of)
+    return all(any(each == other for other in rest) for each in some)
 
 
 def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from driving import FOREVER, TINY, Driver
+from driving import FOREVER, TINY, Driver, read_queue
 from simulated_disk import PowerCutDisk, UnforcedDisk
 from writing import message, opened
 
@@ -67,6 +67,48 @@ def test_all_keys_are_found_if_power_is_lost_after_a_clean_stop(tmp_path: Path) 
         assert not missing, f"seed {seed}"
 
 
+@pytest.mark.parametrize("are_queues_forced", [False, True])
+def test_what_a_topic_got_since_it_was_deleted_and_made_anew_is_found(tmp_path: Path, are_queues_forced: bool) -> None:
+    """Its queue had the messages of before again, and those that were acknowledged since were not in it."""
+    root = tmp_path / "live"
+    root.mkdir()
+    disk = PowerCutDisk(root)
+    store = opened(root, TINY, disk=disk)
+    for number in range(5):
+        assert store.put(message(b"old %d" % number, "orders", 0)).is_ok
+    store.flush()
+    if are_queues_forced:
+        store._flusher.force_queues()
+        store.checkpoint.save()
+    store.delete_topic("orders")
+    new = [b"new %d" % number for number in range(3)]
+    for body in new:
+        assert store.put(message(body, "orders", 0)).is_ok
+    store.flush()
+    for seed in range(10):
+        left = tmp_path / f"cut-{seed}"
+        disk.cut(left, random.Random(seed))
+        found = opened(left, TINY, disk=UnforcedDisk())
+        assert new == read_queue(found, "orders", 0), f"seed {seed}"
+        found.close()
+    store.close()
+
+
+def test_a_topic_that_was_deleted_stays_deleted(tmp_path: Path) -> None:
+    root = tmp_path / "live"
+    root.mkdir()
+    disk = PowerCutDisk(root)
+    store = opened(root, TINY, disk=disk)
+    assert store.put(message(b"old", "orders", 0)).is_ok
+    store.flush()
+    store._flusher.force_queues()
+    store.delete_topic("orders")
+    for seed in range(10):
+        disk.cut(tmp_path / f"cut-{seed}", random.Random(seed))
+        assert not (tmp_path / f"cut-{seed}" / "consumequeue" / "orders").exists()
+    store.close()
+
+
 def _answers_before_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arrowmq.store.log.segment.Segment.force", lambda segment: None)
 
@@ -83,7 +125,17 @@ def _lets_cut_entries_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulated_disk.PowerCutDisk.force_all", lambda disk, path: None)
 
 
-BROKEN = [_answers_before_fsync, _forgets_names, _believes_the_log_without_its_checksums, _lets_cut_entries_come_back]
+def _keeps_entries_of_a_deleted_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arrowmq.store.integrity.recovery.RecoverySink.begun_anew", lambda sink, tail, *_: tail)
+
+
+BROKEN = [
+    _answers_before_fsync,
+    _forgets_names,
+    _believes_the_log_without_its_checksums,
+    _lets_cut_entries_come_back,
+    _keeps_entries_of_a_deleted_topic,
+]
 
 
 @pytest.mark.parametrize("broken", BROKEN)

@@ -136,3 +136,14 @@ def test_a_damaged_place_in_its_queue_is_named_by_a_check(tmp_path: Path) -> Non
     flip(tmp_path, places[0], 20)
     report = StoreCheck(StoreView(tmp_path, SMALL)).run()
     assert f"log at {places[0]}" in [problem.where for problem in report.problems]
+
+
+def test_a_topic_that_was_made_anew_is_checked_as_it_is_now(tmp_path: Path) -> None:
+    source = opened(tmp_path)
+    for number in range(30):
+        assert source.put(numbered(number)).is_ok
+    source.delete_topic("orders")
+    for number in range(9):
+        assert source.put(numbered(number)).is_ok
+    source.close()
+    assert [] == StoreCheck(StoreView(tmp_path, SMALL)).run().problems

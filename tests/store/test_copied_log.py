@@ -118,3 +118,26 @@ def test_a_place_in_its_queue_that_cannot_be_is_refused_and_fills_no_disk(tmp_pa
     assert bodies(source) == bodies(target)
     source.close()
     target.close()
+
+
+@pytest.mark.parametrize("said", [-223, -1, 1, 4])
+def test_an_offset_that_its_queue_has_already_is_refused_and_takes_nothing_from_it(said: int, tmp_path: Path) -> None:
+    """Found by the fuzzers: the slave took it for a topic made anew, and dropped what the queue had."""
+    source, target = opened(tmp_path / "source"), opened(tmp_path / "target")
+    for number in range(30):
+        assert source.put(numbered(number)).is_ok
+    copy, data = CopiedLog(target), bytearray(log_of(source))
+    record = source.consume_queues.get("orders", 1).entry(6)
+    assert record
+    data[record.physical_offset + 20 : record.physical_offset + 28] = said.to_bytes(8, "big", signed=True)
+    receive(copy, bytes(data), 1 << 20)
+    with pytest.raises(CopyRefused, match="its place there is damaged"):
+        copy.dispatch()
+    copy.cut()
+    assert record.physical_offset == copy.dispatched == copy.end
+    assert 6 == target.max_offset("orders", 1)
+    receive(copy, log_of(source)[int(copy.end) :], 1 << 20)
+    copy.dispatch()
+    assert bodies(source) == bodies(target)
+    source.close()
+    target.close()

@@ -80,8 +80,11 @@ class CopySink:
             self.entries_restored += 1
         return True
 
-    def begun_anew(self, tail: QueueTail, queue_offset: int) -> QueueTail | None:
-        """The master deleted the topic and made it again, and the tables have not said so yet."""
+    def begun_anew(self, tail: QueueTail, queue_offset: int, physical: int) -> QueueTail | None:
+        """The master deleted the topic and made it again, and the tables have not said so yet. Any other
+        offset that the queue has is damaged, and costs it nothing."""
+        if queue_offset != 0:
+            return None
         queue = self._queues.get(tail.topic, tail.queue_id)
         watched = tail.watched
         log.info("queue begins anew topic=%s queue=%d offset=%d", tail.topic, tail.queue_id, queue_offset)

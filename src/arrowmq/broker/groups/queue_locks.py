@@ -44,7 +44,8 @@ class QueueLocks:
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
         locks = self._locks.get(group, {})
         for queue in queues:
-            if locks.get(queue, ("", 0))[0] == client_id:
+            held = locks.get(queue)
+            if held is not None and held[0] == client_id:
                 del locks[queue]
         if not locks:
             self._locks.pop(group, None)

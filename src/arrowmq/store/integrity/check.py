@@ -86,6 +86,8 @@ class QueueRebuild:
     delays_ms: tuple[int, ...] = ()
 
     def restore_entry(self, tail: QueueTail, queue_offset: int, physical: int, size: int, code: int) -> bool:
+        if queue_offset < tail.next_offset:  # `begun_anew` noted it
+            return True
         is_first = tail not in self.first_offsets
         if is_first and queue_offset * ENTRY_BYTES <= physical:  # as in `ConsumeQueue.can_lack`
             self.first_offsets[tail] = tail.next_offset = queue_offset
@@ -113,9 +115,15 @@ class QueueRebuild:
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
         """The index is checked entry by entry later."""
 
-    def begun_anew(self, tail: QueueTail, queue_offset: int) -> QueueTail | None:
-        """A queue that has its entries keeps them."""
-        return None
+    def begun_anew(self, tail: QueueTail, queue_offset: int, physical: int) -> QueueTail | None:
+        if queue_offset != 0:
+            self.out_of_order.append((tail.topic, tail.queue_id, queue_offset, physical))
+        else:
+            tail.next_offset = tail.max_physical = 0
+            tail.attach(None, 0, 0)
+            self.buffers.pop(tail, None)
+            self.first_offsets.pop(tail, None)
+        return tail
 
     def arrived(self, tail: QueueTail, store_timestamp: int, properties: bytes) -> None:
         """Nobody reads what is rebuilt here."""

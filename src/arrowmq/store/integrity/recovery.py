@@ -104,9 +104,18 @@ class RecoverySink:
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None:
         self._index.restore(topic, words, physical, store_timestamp)
 
-    def begun_anew(self, tail: QueueTail, queue_offset: int) -> QueueTail | None:
-        """A queue that has its entries keeps them."""
-        return None
+    def begun_anew(self, tail: QueueTail, queue_offset: int, physical: int) -> QueueTail | None:
+        """The entries are those of a topic that was deleted before: they came back with files that a power loss let
+        reappear, or were restored by this walk."""
+        if queue_offset != 0:
+            log.warning(
+                "record at %d says it is message %d of %s queue %d, which has that one: it stays out of its queue",
+                physical, queue_offset, tail.topic, tail.queue_id,
+            )  # fmt: skip
+            return tail
+        log.info("queue begins anew topic=%s queue=%d physical=%d", tail.topic, tail.queue_id, physical)
+        self._owners[tail].begin_again()
+        return tail
 
     def arrived(self, tail: QueueTail, store_timestamp: int, properties: bytes) -> None:
         """Nobody reads yet."""

@@ -257,7 +257,7 @@ cdef class _Routes:
 
 
 cdef int dispatch(object sink, _Routes routes, LogTail log, IndexTail index, const uint8_t *place, int64_t position, const Parts *parts, bint notifies_every) except -1:
-    """Give one record to its queue and the index; 0 if entries before it are missing."""
+    """Give one record to its queue and the index; 0 if entries before it are missing, or its place there is damaged."""
     cdef int32_t transaction = <int32_t>get32(place + position + 36) & 0xC
     cdef int64_t queue_offset = get64(place + position + 20)
     cdef int64_t physical = get64(place + position + 28)
@@ -272,9 +272,10 @@ cdef int dispatch(object sink, _Routes routes, LogTail log, IndexTail index, con
         queue is not None and transaction != 0x4 and transaction != 0xC
         and queue.max_physical > 0 and physical >= queue.max_physical and queue_offset < queue.next_offset
     ):
-        renewed = sink.begun_anew(queue, queue_offset)
-        if renewed is not None:
-            route.queue = queue = renewed
+        renewed = sink.begun_anew(queue, queue_offset, physical)
+        if renewed is None:
+            return 0
+        route.queue = queue = renewed
     wants_entry = (
         transaction != 0x4 and transaction != 0xC and queue is not None
         and not (physical + parts.size <= queue.max_physical or queue_offset < queue.next_offset)

@@ -83,9 +83,10 @@ class Sink(Protocol):
 
     def restore_entry(self, queue: QueueTail, queue_offset: int, physical: int, size: int, code: int) -> bool: ...
 
-    def begun_anew(self, queue: QueueTail, queue_offset: int) -> QueueTail | None:
-        """A record behind all that a queue has, with an offset that it has already: its topic was deleted and made anew
-        meanwhile. Gives the new queue, or None if that is not to be."""
+    def begun_anew(self, queue: QueueTail, queue_offset: int, physical: int) -> QueueTail | None:
+        """A record behind all that a queue has, with an offset that it has already. With offset 0 its topic was deleted
+        and made anew meanwhile; any other one is damaged. Gives the queue to go on with, which has this offset still if
+        the record is to stay out of it; None ends the walk there."""
 
     def restore_keys(self, topic: bytes, words: list[bytes], physical: int, store_timestamp: int) -> None: ...
 
@@ -294,7 +295,9 @@ def walk(
             if transaction not in (0x4, 0xC):
                 queue = sink.queue(topic, queue_id)
                 if queue is not None and physical >= queue.max_physical > 0 and queue_offset < queue.next_offset:
-                    queue = sink.begun_anew(queue, queue_offset) or queue
+                    queue = sink.begun_anew(queue, queue_offset, physical)
+                    if queue is None:
+                        return Walked(position, GAP, records, newest)
                 if queue is not None:
                     code = tags_code(queue, tags, delay, store_timestamp)
                     before = queue.next_offset

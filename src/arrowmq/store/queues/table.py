@@ -71,7 +71,14 @@ class Queues:
             self._disk.force_all(self.folder)
 
     def delete_topic(self, topic: str) -> int:
-        """Forget a topic's queues and their files; how many there were."""
+        """Forget a topic's queues and their files, for good; how many there were."""
+        count = self._remove_topic(topic)
+        folder = self.folder / topic
+        if self.folder.is_dir():
+            self._disk.force_folder(folder if folder.is_dir() else self.folder)
+        return count
+
+    def _remove_topic(self, topic: str) -> int:
         doomed = [key for key in self._table if key[0] == topic]
         for key in doomed:
             self._table.pop(key).destroy()
@@ -82,7 +89,7 @@ class Queues:
 
     def destroy(self) -> None:
         for topic in {key[0] for key in self._table}:
-            self.delete_topic(topic)
+            self._remove_topic(topic)
 
     def numbers(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
