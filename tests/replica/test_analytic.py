@@ -10,6 +10,8 @@ from test_pair import queues_of, send
 
 from arrowmq.replica.analytic import AnalyticReplica, NoMaster
 from arrowmq.testing.broker import RoomyDisk
+from arrowmq.wire.codes import RequestCode
+from arrowmq.wire.frames import Command
 from waiting import until
 
 
@@ -40,5 +42,28 @@ async def test_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
         await cluster.master()
         replica = AnalyticReplica(cluster.namesrv.namesrv_address, "broker-x", tmp_path / "replica")
         with pytest.raises(NoMaster, match="knows no broker broker-x; it knows broker-a"):
+            await replica.start()
+        await replica.stop()
+
+
+class WithFalsePort(AnalyticReplica):
+    """Hears of an HA port that the master does not have."""
+
+    said = ""
+
+    async def _ask(self, address: str, code: RequestCode) -> Command:
+        answer = await super()._ask(address, code)
+        if code == RequestCode.GET_BROKER_CONFIG:
+            answer.body += b"\nhaListenPort=%s\n" % self.said.encode()
+        return answer
+
+
+@pytest.mark.parametrize("port", ["ten", "0", "70000", "-1"])
+async def test_a_master_with_a_port_that_is_none_is_named(tmp_path: Path, port: str) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.master()
+        replica = WithFalsePort(cluster.namesrv.namesrv_address, "broker-a", tmp_path / "replica")
+        replica.said = port
+        with pytest.raises(NoMaster, match=f"says haListenPort={port}, which is no port"):
             await replica.start()
         await replica.stop()

@@ -152,15 +152,14 @@ class AnalyticReplica:
                 if master is None:
                     raise NoMaster(f"broker {self.broker_name} has no master now")
                 theirs = parse_properties((await self._ask(master, RequestCode.GET_BROKER_CONFIG)).body.decode())
+                ha_address = _ha_address(master, theirs.get("haListenPort"))
             except NoMaster as fault:
                 problems.append(str(fault))
                 continue
-            except (RemotingError, WireError, OSError, ConfigError) as failure:
+            except (RemotingError, WireError, OSError, ConfigError, AddressError) as failure:
                 problems.append(f"{address}: {failure}")
                 continue
-            # brokerIP2 may be an address that only brokers reach; who reaches the broker itself reaches that host.
-            host, port = parse_address(master)
-            return Master(master, format_address(host, int(theirs.get("haListenPort") or port + 1))), theirs
+            return Master(master, ha_address), theirs
         raise NoMaster("; ".join(problems))
 
     async def _ask(self, address: str, code: RequestCode) -> Command:
@@ -177,3 +176,13 @@ class AnalyticReplica:
         end = int(self.store.appended)
         reason = f", {self.follower.reason}" if self.follower.reason else ""
         return f"{self.follower.state} at {end}, {max(0, self.follower.master_end - end)} bytes behind{reason}"
+
+
+def _ha_address(master: str, ha_port: str | None) -> str:
+    """brokerIP2 may be an address that only brokers reach; who reaches the broker itself reaches that host."""
+    host, port = parse_address(master)
+    if not ha_port:
+        return format_address(host, port + 1)
+    if not ha_port.isdecimal() or not 0 < int(ha_port) < 65536:
+        raise NoMaster(f"{master} says haListenPort={ha_port}, which is no port")
+    return format_address(host, int(ha_port))
