@@ -18,6 +18,7 @@ from proxy_client import SERVICE, Clients, Stub, message
 
 from arrowmq.config import ConfigError
 from arrowmq.proxy.config import ProxyConfig
+from arrowmq.proxy.grpc import streams
 from arrowmq.proxy.messages import definition_pb2 as v2
 from arrowmq.proxy.messages import service_pb2 as calls
 from arrowmq.server import Node
@@ -51,6 +52,50 @@ async def test_streams_that_are_opened_and_left(node: Node, clients: Clients) ->
     assert node.proxy is not None
     connections = node.proxy.server.connections
     await until(lambda: sum(each.core.open_streams for each in connections) == 0, 20)
+
+
+async def test_streams_that_the_proxy_ended_are_forgotten(node: Node, clients: Clients) -> None:
+    """Found by the fuzzer of gRPC: an hour of settings that are refused was kept in memory to the last one."""
+    refused, other = clients.new(), clients.new()
+    for _ in range(20):
+        stream = await refused.telemetry(v2.Settings())
+        with pytest.raises(grpc.aio.AioRpcError, match="no publishing or subscription"):
+            await stream.next()
+    assert await works(other)
+    assert node.proxy is not None
+    assert 0 == node.proxy.service.telemetry.streams
+
+
+async def test_what_ended_calls_held_of_a_message_counts_no_more(
+    node: Node, client: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is on what is held, not on what ever was."""
+    monkeypatch.setattr(streams, "MAX_HELD_BYTES", 50_000)
+    assert node.proxy is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.proxy.port)
+    peer = h2.connection.H2Connection()
+    peer.initiate_connection()
+    headers = [(":method", "POST"), (":scheme", "http"), (":path", f"/{SERVICE}/Telemetry"), (":authority", "x")]
+    headers += [("content-type", "application/grpc"), *client.metadata]
+    body = calls.TelemetryCommand(settings=v2.Settings()).SerializeToString()
+    whole, part = b"\x00" + len(body).to_bytes(4, "big") + body, b"\x00" + (1 << 20).to_bytes(4, "big") + bytes(15_000)
+    for _ in range(8):
+        stream = peer.get_next_available_stream_id()
+        peer.send_headers(stream, headers)
+        peer.send_data(stream, whole)
+        peer.send_data(stream, part)
+        answer: dict[bytes, bytes] = {}
+        while b"grpc-status" not in answer:
+            writer.write(peer.data_to_send())
+            async with asyncio.timeout(10):
+                events = peer.receive_data(await reader.read(65536))
+            for each in events:
+                if isinstance(each, (h2.events.ResponseReceived, h2.events.TrailersReceived)):
+                    answer |= dict(each.headers)
+        assert b"3" == answer[b"grpc-status"], answer
+        for connection in node.proxy.server.connections:
+            connection.streams.sweep(connection.heard_at)  # as is done every few seconds
+    writer.close()
 
 
 async def test_a_client_that_never_reads_holds_little_and_disturbs_nobody(node: Node, clients: Clients) -> None:

@@ -71,9 +71,8 @@ class GrpcStreams:
                 self._answer_not_grpc(stream, self._not_grpc.pop(stream))
         elif kind == RESET:
             self._not_grpc.pop(stream, None)
-            call = self._calls.pop(stream, None)
+            call = self._forget(stream)
             if call is not None:
-                self._held -= call.held
                 call.cancelled()
 
     def lost(self) -> None:
@@ -83,10 +82,17 @@ class GrpcStreams:
 
     def sweep(self, now: float) -> None:
         for stream in [stream for stream, call in self._calls.items() if call.is_ended]:
-            del self._calls[stream]
+            self._forget(stream)
         for call in list(self._calls.values()):
             if call.inbound is None and not call.is_whole and now - call.began > REQUEST_S:
                 self._refuse(call, GrpcCode.DEADLINE_EXCEEDED, f"the request did not come within {REQUEST_S:g} s")
+
+    def _forget(self, stream: int) -> Call | None:
+        """Every way in which a call ends goes through here: what it held of a message is not held any more."""
+        call = self._calls.pop(stream, None)
+        if call is not None:
+            self._held -= call.held
+        return call
 
     # --- a call that came in one piece -------------------------------------------------------------------------------
 
@@ -190,7 +196,7 @@ class GrpcStreams:
 
     def _end(self, call: Call) -> None:
         if call.is_ended:
-            self._calls.pop(call.stream, None)
+            self._forget(call.stream)
             return
         if call.inbound is not None:
             try:
@@ -215,7 +221,7 @@ class GrpcStreams:
             if method.unary is not None:
                 outcome = method.unary(call, call.request)
                 if isinstance(outcome, Message):
-                    self._calls.pop(call.stream, None)
+                    self._forget(call.stream)
                     call.answer(outcome)
                     return
                 self._spawn(self._unary(call, cast(Coroutine[Any, Any, Message], outcome)))
@@ -251,7 +257,7 @@ class GrpcStreams:
         except Exception as error:
             self._failed(call, error)
             return
-        self._calls.pop(call.stream, None)
+        self._forget(call.stream)
         call.answer(answer)
 
     async def _streaming(self, call: Call, method: Method) -> None:
@@ -266,7 +272,7 @@ class GrpcStreams:
         except Exception as error:
             self._failed(call, error)
             return
-        self._calls.pop(call.stream, None)
+        self._forget(call.stream)
         call.end()
 
     def _failed(self, call: Call, error: Exception) -> None:
@@ -277,8 +283,7 @@ class GrpcStreams:
         self._refuse(call, GrpcCode.INTERNAL, f"{type(error).__name__}: {error}")
 
     def _refuse(self, call: Call, code: GrpcCode, message: str) -> None:
-        self._calls.pop(call.stream, None)
-        self._held -= call.held
+        self._forget(call.stream)
         if call.inbound is not None and not call.is_ended:
             call.inbound.cancelled()
         if code == GrpcCode.UNIMPLEMENTED and not call.has_begun and not call.is_ended:

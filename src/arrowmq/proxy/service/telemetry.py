@@ -54,6 +54,11 @@ class Telemetry:
         self._streams.add(caller.call)
         return stream
 
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return len(self._streams)
+
     def closed(self, call: Call) -> None:
         self._streams.discard(call)
 
@@ -188,14 +193,14 @@ class TelemetryStream:
             self._caller.check()
         except Fault as fault:
             call.send(calls.TelemetryCommand(status=fault.status))
-            call.end()
+            self._end()
             return
         kind = command.WhichOneof("command")
         if kind == "settings":
             self._waiting.append(command.settings)
             if len(self._waiting) > self.MAX_WAITING:
                 call.send(calls.TelemetryCommand(status=status_of(v2.TOO_MANY_REQUESTS, "too many settings at once")))
-                call.end()
+                self._end()
             elif self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._work())
         elif kind in ("thread_stack_trace", "verify_message_result"):
@@ -217,20 +222,24 @@ class TelemetryStream:
             said = fault.message
             if fault.code != v2.BAD_REQUEST:
                 said = f"process client telemetryCommand failed. {said}"
-            call.end(GrpcCode.INVALID_ARGUMENT if is_clients else GrpcCode.INTERNAL, said)
+            self._end(GrpcCode.INVALID_ARGUMENT if is_clients else GrpcCode.INTERNAL, said)
         except Exception as error:
             log.exception("Telemetry of %s failed", self._caller.client_id)
-            call.end(GrpcCode.INTERNAL, f"process client telemetryCommand failed. {error}")
+            self._end(GrpcCode.INTERNAL, f"process client telemetryCommand failed. {error}")
         finally:
             self._task = None
         if self._has_ended:
-            call.end()
+            self._end()
+
+    def _end(self, code: GrpcCode = GrpcCode.OK, message: str = "") -> None:
+        """Nobody hears of the end of a call that the proxy itself has ended: it is forgotten here."""
+        self._caller.call.end(code, message)
+        self._telemetry.closed(self._caller.call)
 
     def ended(self) -> None:
         self._has_ended = True
         if self._task is None:
-            self._caller.call.end()
-        self._telemetry.closed(self._caller.call)
+            self._end()
 
     def cancelled(self) -> None:
         self._telemetry.closed(self._caller.call)
