@@ -24,7 +24,7 @@ from arrowmq.config import ConfigError
 from arrowmq.controller.config import ControllerConfig
 from arrowmq.controller.controller import Controller
 from arrowmq.controller.etcd.client import EtcdClient
-from arrowmq.controller.etcd.storage import EtcdStorage
+from arrowmq.controller.etcd.storage import EtcdStorage, loses_when_killed
 from arrowmq.controller.storage import ControllerPeer, Kept, StaleDecision, Storage, StorageUnreachable
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.headers import GetMetaDataResult
@@ -39,15 +39,16 @@ LEASE_MS = 2000
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
     with EtcdCluster(tmp_path_factory.mktemp("etcd"), 3) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def cluster(running: EtcdCluster) -> Iterator[EtcdCluster]:
-    yield running
-    running.mend()
+def own_cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
+    """For a test that kills members."""
+    with EtcdCluster(tmp_path / "etcd", 3) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -160,8 +161,9 @@ async def test_one_leads_and_when_it_stops_another_does_with_all_that_was_decide
 
 
 async def test_members_of_etcd_may_be_killed_and_without_a_majority_nothing_is_decided(
-    stack: AsyncExitStack, cluster: EtcdCluster, prefix: str, tmp_path: Path
+    stack: AsyncExitStack, own_cluster: EtcdCluster, prefix: str, tmp_path: Path
 ) -> None:
+    cluster = own_cluster
     controller = await controller_of(stack, cluster, prefix, "n0", tmp_path)
     broker = await broker_of(stack, controller.address)
     await broker.join()
@@ -273,6 +275,25 @@ async def test_two_controllers_of_one_name_are_refused(
     await controller_of(stack, cluster, prefix, "n0", tmp_path)
     with pytest.raises(ConfigError, match="another controller named n0"):
         await controller_of(stack, cluster, prefix, "n0", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_warned_of"),
+    [("3.4.23", False), ("3.5.0", True), ("3.5.2", True), ("3.5.3", False), ("3.6.1", False), ("", False)],
+)
+def test_etcds_that_lose_what_they_acknowledged_are_known(version: str, is_warned_of: bool) -> None:
+    assert is_warned_of == loses_when_killed(version)
+
+
+async def test_an_etcd_that_loses_what_it_acknowledged_is_warned_of(
+    cluster: EtcdCluster, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = storage_of(cluster, prefix)
+    await storage.open(ignore, lambda *_: None)
+    await storage.close()
+    version = cluster.ctl("endpoint", "status", "-w", "simple").split(", ")[2]
+    said = [record.getMessage() for record in caplog.records if "when it is killed" in record.getMessage()]
+    assert loses_when_killed(version) == any(version in each for each in said)
 
 
 async def test_an_etcd_that_is_not_there_is_named(tmp_path: Path) -> None:

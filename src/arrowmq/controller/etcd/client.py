@@ -87,6 +87,10 @@ class EtcdClient:
         answer = await self.call("/v3/kv/txn", {"compare": list(compare), "success": list(success)}, is_write=True)
         return bool(answer.get("succeeded", False)), _revision(answer)
 
+    async def version(self) -> str:
+        """Of the member that answers."""
+        return str((await self.call("/v3/maintenance/status", {})).get("version", ""))
+
     async def grant(self, ttl_s: int) -> Lease:
         answer = await self.call("/v3/lease/grant", {"TTL": str(ttl_s)})
         return Lease(int(answer["ID"]), int(answer["TTL"]))

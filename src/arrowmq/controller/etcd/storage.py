@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -84,6 +85,15 @@ class EtcdStorage:
         except BaseException:
             await self.close()
             raise
+        await self._check_version()
+
+    async def _check_version(self) -> None:
+        try:
+            version = await self._client.version()
+        except StorageError:
+            return  # it has become unreachable, which is said elsewhere, or does not tell us
+        if loses_when_killed(version):
+            log.warning("etcd %s may lose what it acknowledged when it is killed: run 3.5.3 or later", version)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -242,6 +252,11 @@ class EtcdStorage:
         if is_leading != self._is_announced and self._on_leadership is not None:
             self._is_announced = is_leading
             await self._on_leadership(is_leading)
+
+
+def loses_when_killed(version: str) -> bool:
+    """Members of etcd 3.5.0 to 3.5.2 may miss a transaction when they are back, and then differ from the others."""
+    return re.fullmatch(r"3\.5\.[0-2](\D.*)?", version) is not None
 
 
 def _value(peer: ControllerPeer) -> bytes:
