@@ -168,6 +168,20 @@ async def test_a_clock_that_was_set_back_makes_nothing_wait_longer_than_its_leve
     assert await bodies(node) == [b"due"]
 
 
+async def test_a_crash_after_the_clock_was_set_back_delivers_nothing_twice(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await node.client.send("orders", b"%d" % number, properties=delay(1))
+    right = node.clock.now_ms
+    monkeypatch.setattr(node.clock, "now_ms", lambda: right() - 3_600_000)
+    await node.clock.advance(1.2)
+    await node.client.send("orders", b"3", properties=delay(1))
+    await node.crash()
+    await node.clock.advance(1.2)
+    assert await bodies(node) == [b"0", b"1", b"2", b"3"]
+
+
 async def test_a_message_sent_while_others_wait_needs_no_timer_of_its_own(node: Any) -> None:
     for _ in range(50):
         await node.client.send("orders", properties=delay(18))

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from arrowmq.broker.delayed.timer import TimerMessages, slot_time
-from arrowmq.broker.delayed.timer_files import NORMAL, NOWHERE, Slot, TimerLog, TimerWheel, Unit
+from arrowmq.broker.delayed.timer_files import (
+    NORMAL,
+    NOWHERE,
+    Checkpoint,
+    Slot,
+    TimerLog,
+    TimerWheel,
+    Unit,
+    pack_checkpoint,
+)
 from arrowmq.broker.names import TIMER_TOPIC
 from arrowmq.wire.codes import RequestCode, ResponseCode
 from arrowmq.wire.ids import parse_recall_handle
@@ -162,6 +171,131 @@ async def test_what_is_due_is_delivered_while_ever_more_is_sent(node: Any, monke
     assert len(entered) == 1000
     assert (entered[0], entered[500]) == (0, 1)
     assert await bodies(node) == [b"due"]
+
+
+# Clocks and damage
+
+
+def set_back(node: Any, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    right = node.clock.now_ms
+    monkeypatch.setattr(node.clock, "now_ms", lambda: right() - seconds * 1000)
+
+
+@pytest.mark.parametrize("then", ["goes on", "restart", "crash"])
+async def test_a_clock_that_was_set_back_makes_nothing_early_or_lost_or_twice(
+    node: Any, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    await node.client.send("orders", b"before", properties=at(2, node))
+    await node.client.send("orders", b"waits", properties=at(120, node))
+    await node.clock.advance(60)
+    await service(node).persist_if_changed()
+    set_back(node, monkeypatch, 3600)
+    await node.clock.advance(1.1 if then != "goes on" else 0)
+    await service(node).persist_if_changed()
+    if then != "goes on":
+        await (node.crash() if then == "crash" else node.restart())
+    await node.clock.advance(1.1)
+    await node.client.send("orders", b"soon", properties=at(60, node))
+    await node.clock.advance(59)
+    assert await bodies(node) == [b"before"]
+    await node.clock.advance(2.1)
+    assert await bodies(node) == [b"before", b"soon"]
+    await node.clock.advance(3650)
+    assert await bodies(node) == [b"before", b"soon", b"waits"]
+
+
+async def test_what_is_sent_after_a_takeover_is_not_taken_for_delivered_if_the_clock_is_set_back(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers = service(node)
+    await timers.suspend()
+    timers.take_checkpoint(checkpoint_at(node.clock.now_ms()))
+    timers.resume()
+    set_back(node, monkeypatch, 3600)
+    await node.client.send("orders", b"new", properties=at(10, node))
+    await node.clock.advance(11)
+    assert await bodies(node) == [b"new"]
+
+
+async def test_what_a_master_delivered_whose_clock_was_ahead_is_not_delivered_again(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers = service(node)
+    await node.client.send("orders", b"delivered", properties=at(5, node))
+    await node.clock.advance(10)
+    told = timers.check_point().body
+    await timers.suspend()
+    set_back(node, monkeypatch, 3600)
+    timers.take_checkpoint(told)
+    timers.resume()
+    await node.clock.advance(3700)
+    assert await bodies(node) == [b"delivered"]
+
+
+async def test_what_a_master_kept_whose_clock_was_behind_is_delivered(make_node: Any) -> None:
+    node = await make_node(timerRollWindowSlot="600")
+    timers = service(node)
+    await node.client.send("orders", b"waits", properties=at(550, node))
+    await node.clock.advance(10)
+    told = timers.check_point().body
+    await timers.suspend()
+    node.clock.skip(3600)
+    timers.take_checkpoint(told)
+    timers.resume()
+    await node.clock.advance(2)
+    assert await bodies(node) == [b"waits"]
+
+
+async def test_what_is_sent_to_a_master_that_is_back_is_not_taken_for_delivered_by_a_slave_whose_clock_is_ahead(
+    node: Any,
+) -> None:
+    timers = service(node)
+    await node.client.send("orders", b"delivered by the slave", properties=at(20, node))
+    timers._is_running = False  # as before its role is taken up
+    timers.take_back(checkpoint_at(node.clock.now_ms() + 30_000))
+    timers.resume()
+    await node.client.send("orders", b"new", properties=at(10, node))
+    await node.clock.advance(60)
+    assert await bodies(node) == [b"new"]
+
+
+def checkpoint_at(time_ms: int) -> bytes:
+    return pack_checkpoint(Checkpoint(time_ms - time_ms % 1000, 0, 0), time_ms, 1)
+
+
+async def test_what_was_put_back_before_a_crash_comes_once(make_node: Any) -> None:
+    node = await make_node(timerRollWindowSlot="30")
+    await node.client.send("orders", b"far", properties="TIMER_DELAY_SEC\x01100\x02")
+    await node.clock.advance(29.5)
+    await service(node).persist_if_changed()
+    check = node.root / "config" / "timercheck"
+    noted = check.read_bytes()
+    await node.clock.advance(2)
+    assert node.broker.store.max_offset(TIMER_TOPIC, 0) == 2, "it was put back"
+    check.write_bytes(noted)
+    await node.crash()
+    await node.clock.advance(100)
+    assert await bodies(node) == [b"far"]
+
+
+@pytest.mark.parametrize(("field", "value"), [(0, 1 << 60), (0, 0), (1, 1 << 40), (1, 52), (1, 17), (1, 0), (1, -5)])
+async def test_a_damaged_checkpoint_loses_no_timer(node: Any, field: int, value: int) -> None:
+    """Each field: the time read up to, the end of the log."""
+    await node.client.send("orders", b"before", properties=at(2, node))
+    for number in range(3):
+        await node.client.send("orders", b"%d" % number, properties=at(60 + number, node))
+    await node.clock.advance(10)
+    path = node.root / "config" / "timercheck"
+    await node.stop()
+    path.write_bytes(damaged(path.read_bytes(), field, value))
+    await node.start()
+    await node.client.send("orders", b"new", properties=at(90, node))
+    await node.clock.advance(120)
+    assert await bodies(node) == [b"before", b"0", b"1", b"2", b"new"]
+
+
+def damaged(checkpoint: bytes, field: int, value: int) -> bytes:
+    return checkpoint[: field * 8] + struct.pack(">q", value) + checkpoint[field * 8 + 8 :]
 
 
 # Recall

@@ -49,6 +49,8 @@ PLAYS: dict[str, Callable[[Simulation], Coroutine[Any, Any, Any]]] = {
     "trio-cut": lambda simulation: change_masters(simulation, {**SYNC, **TWO}, (*CUTS, "alone", "clock")),
     "kinds-killed": lambda simulation: kinds_in_trouble(simulation, ASYNC, KILLS),
     "kinds-cut": lambda simulation: kinds_in_trouble(simulation, SYNC, CUTS),
+    "kinds-leaps": lambda simulation: kinds_in_trouble(simulation, ASYNC, (*KILLS, "clock", "clock")),
+    "pair-kinds-leaps": lambda simulation: kinds_in_trouble(simulation, ASYNC, (*KILLS, "clock"), has_slave=True),
     "pair-kinds": lambda simulation: kinds_in_trouble(simulation, ASYNC, KILLS, has_slave=True),
 }
 

@@ -151,6 +151,7 @@ class Machine:
         self.disk = MachineDisk(self.root, self.simulation.loop)
 
     def set_clock(self, ahead_ms: int) -> None:
+        self.simulation.leaps += 1
         self.wall_ahead_ms = ahead_ms
         if self.process is not None:
             self.process.wall_ahead_ms = ahead_ms
@@ -171,6 +172,7 @@ class Simulation:
         self.seed = seed
         self.folder = folder
         self.pace = 1.0
+        self.leaps = 0  # of wall clocks
         self.loop = SimulatedLoop(seed)
         self.network = self.loop.network = Network(self.loop)
         self.sockets = self.loop.sockets = Sockets(self.loop)

@@ -39,6 +39,16 @@ def test_every_kind_is_kept_by_a_master_and_its_slave(seed: int, tmp_path: Path)
     assert audit.delayed
 
 
+@pytest.mark.parametrize("has_slave", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_kind_is_kept_by_brokers_whose_clocks_leap(seed: int, has_slave: bool, tmp_path: Path) -> None:
+    faults = ("kill", "stop", "part", "clock", "clock")
+    with Simulation(seed, tmp_path) as simulation:
+        audit = simulation.run(kinds_in_trouble(simulation, ASYNC_FLUSH, faults, has_slave=has_slave))
+    assert simulation.leaps
+    assert audit.delayed
+
+
 def _forgets_acks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that a popped message is done, and does not write that down."""
     monkeypatch.setattr("arrowmq.broker.pop.acks.AckService._ack", lambda service, *_, is_batch: None)

@@ -205,16 +205,17 @@ class Index:
         tail = self.tail
         return bool(physical_offset <= tail.end_physical and (tail.count > 1 or tail.end_physical > 0))
 
-    def query(self, topic: str, key: str, max_count: int, begin: int, end: int) -> list[int]:
-        """Physical offsets, newest file first, in the order found."""
+    def query(self, topic: str, key: str, max_count: int, begin: int, end: int, after: int = -1) -> list[int]:
+        """Physical offsets beyond `after`, newest file first, in the order found."""
         hash_of_key = key_hash(f"{topic}#{key}".encode())
         found: list[int] = []
         for file in reversed(self.files):
             if file.is_in_range(begin, end):
                 file.find(hash_of_key, max_count, begin, end, found)
-            if len(found) >= max_count or file.header()[0] < begin:
+            begin_timestamp, _, begin_physical, *_ = file.header()
+            if len(found) >= max_count or begin_timestamp < begin or begin_physical <= after:
                 break
-        return found
+        return [offset for offset in found if offset > after]
 
     @property
     def indexed_end(self) -> int:

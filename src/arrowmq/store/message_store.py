@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _MAX_PROPERTIES_BYTES = 32767
 _CRC_PROPERTY_BYTES = 20
 _RECORD_OVERHEAD = 65_536  # how much a record may exceed maxMessageSize by, as Apache allows
+_EVER_MS = (1 << 63) - 1
 _QUERY_ROUNDS = 3
 _WAITS_FOR_NOBODY = b"WAIT\x01false"
 
@@ -514,14 +515,23 @@ class MessageStore:
         return None if data is None else decode_record(data)
 
     def query(
-        self, topic: str, key: str, max_count: int, begin: int, end: int, *, is_tag: bool = False
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin: int = 0,
+        end: int = _EVER_MS,
+        *,
+        is_tag: bool = False,
+        after: int = -1,
     ) -> list[memoryview]:
-        """Records whose key, or tag, may be this one, in log order. Hashes are compared: callers compare the keys."""
+        """Records after a place in the log whose key, or tag, may be this one, in log order. Hashes are compared:
+        callers compare the keys."""
         key = f"T#{key}" if is_tag else key
         wanted = min(max_count, self.config.max_msgs_num_batch)
         found: list[memoryview] = []
         for _ in range(_QUERY_ROUNDS):
-            offsets = sorted(self.index.query(topic, key, wanted, begin, end))
+            offsets = sorted(self.index.query(topic, key, wanted, begin, end, after))
             if not offsets:
                 break
             for number, offset in enumerate(offsets):

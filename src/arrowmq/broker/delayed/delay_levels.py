@@ -48,7 +48,7 @@ FIRST_PERSIST_S = 10.0
 
 
 class Level:
-    __slots__ = ("delay_ms", "delivering", "number", "offset", "timer")
+    __slots__ = ("delay_ms", "delivering", "is_unsure", "number", "offset", "timer")
 
     def __init__(self, number: int, delay_ms: int) -> None:
         self.number = number
@@ -56,6 +56,9 @@ class Level:
         self.offset = 0
         self.timer: Timer | None = None
         self.delivering = False
+        # What the process before delivered since it last wrote down its offset is in the log. It went on in order: the
+        # first that was not delivered is followed by others.
+        self.is_unsure = True
 
     @property
     def queue_id(self) -> int:
@@ -91,7 +94,6 @@ class DelayLevels:
         self._is_dirty = False
         self._kept: dict[int, int] = {}  # see `kept_offsets`
         self._is_running = False
-        self._unsure_until_ms = 0
         self._warming: set[asyncio.Future[None]] = set()
         path.rewrites.add(self.rewrite, Touches(properties=(keys.DELAY,)))
 
@@ -130,9 +132,6 @@ class DelayLevels:
 
     def load(self) -> None:
         """Where each level goes on from."""
-        # What is due later than this was not delivered by the process before; what was due earlier may have been, if
-        # that process crashed before it wrote down its offsets.
-        self._unsure_until_ms = self.clock.now_ms()
         stored = self.file.load() or {}
         with self.file.naming_damage():
             offsets = {int(number): int(offset) for number, offset in stored.get("offsetTable", {}).items()}
@@ -141,6 +140,7 @@ class DelayLevels:
         for level in self.levels:
             lowest, highest = self._bounds(level)
             level.offset = min(max(offsets.get(level.number, 0), lowest), highest)
+            level.is_unsure = True
         self._kept = self.as_json()["offsetTable"]
 
     def start(self) -> None:
@@ -247,7 +247,7 @@ class DelayLevels:
     def _deliver(self, level: Level, entry: Entry) -> bool:
         """Puts one message to its own topic. False if that has to be tried again."""
         try:
-            copy = self._copy(entry)
+            copy = self._copy(level, entry)
             if copy is None:
                 return True
             put = deliver(self.store, self.topics, self.stats, copy)
@@ -263,12 +263,13 @@ class DelayLevels:
             return True
         if put.status in STORED:
             self.delivered += 1
+            level.is_unsure = level.is_unsure and keys.UNIQ_KEY not in copy.properties
             return True
         if put.status is not PutStatus.PUT_TO_REMOTE_BROKER_FAIL:
             log.warning("delay level %d: delivery waits, %s", level.number, put.reason or put.status.name)
         return False
 
-    def _copy(self, entry: Entry) -> Record | None:
+    def _copy(self, level: Level, entry: Entry) -> Record | None:
         """The message as its topic gets it, or None if it is there already."""
         try:
             waiting = self.store.record_at(entry.physical_offset)
@@ -277,8 +278,7 @@ class DelayLevels:
         if waiting is None:
             raise Poisoned("its record is no longer in the log")
         copy = delivered_copy(waiting)
-        is_unsure = entry.tags_code <= self._unsure_until_ms
-        return None if is_unsure and is_delivered(self.store, waiting, copy, self.clock.now_ms()) else copy
+        return None if level.is_unsure and is_delivered(self.store, waiting, copy) else copy
 
     # The file
 

@@ -63,16 +63,17 @@ def deliver(store: MessageStore, topics: Topics, stats: BrokerStats, copy: Recor
     return put
 
 
-def is_delivered(store: MessageStore, waiting: Record, copy: Record, now_ms: int) -> bool:
-    """Whether the log has the delivered copy. Asked only for what a crashed process may have delivered."""
+def is_delivered(store: MessageStore, waiting: Record, copy: Record) -> bool:
+    """Whether the log has the delivered copy, whatever the clock said. Asked only for what may have been delivered:
+    by a crashed process, or before the clock was set back."""
     unique_id = waiting.properties.get(keys.UNIQ_KEY)
     if not unique_id:
         return False
     wanted = _unstamped(waiting)
-    for found in map(decode_record, store.query(copy.topic, unique_id, 64, waiting.store_timestamp, now_ms + 60_000)):
+    later = store.query(copy.topic, unique_id, 64, after=waiting.physical_offset)
+    for found in map(decode_record, later):
         if (
-            found.physical_offset > waiting.physical_offset
-            and (found.topic, found.queue_id) == (copy.topic, copy.queue_id)
+            (found.topic, found.queue_id) == (copy.topic, copy.queue_id)
             and found.reconsume_times == waiting.reconsume_times
             and found.body == waiting.body
             and _unstamped(found) == wanted

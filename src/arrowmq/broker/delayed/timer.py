@@ -62,8 +62,8 @@ QUEUE = 0
 ENTRIES_A_TURN = 128
 SLOTS_A_TURN = 5000
 RETRY_S = 0.5
+UNSURE_MS = 60_000  # how much older than the last deliveries the last word on them may be
 # The wheel turns in two weeks. What was due longer ago than this, when the broker comes back, looks like the future.
-UNSURE_MS = 60_000  # how much older than the master's last deliveries its last word on them may be
 OLDEST_READ_MS = 7 * 86_400_000 - 60_000
 DELIVERED_AT_ONCE = (1 << 63) - 1
 NO_LIMIT = (1 << 31) - 1
@@ -118,10 +118,12 @@ class TimerMessages:
         self._timer: Timer | None = None
         self._is_running = False
         self._has_copied = config.broker_role == SLAVE  # the queue grew without this service having a part in it
-        self._delivered_before_ms = 0  # what was due before this, the master delivered while this was its slave
+        self._delivered_before_ms = 0  # what was due before this, another broker delivered in this one's place ...
+        self._delivered_end = 0  # ... if it was in the queue then
         self._is_dirty = False
         self._counter = 0
-        self._unsure_until_ms = 0
+        self._unsure_until_ms = 0  # what was due by then may have been delivered: the log says it
+        self._latest_ms = 0  # the latest time that `read_ms` ever had
         self._deleted: set[str] = set()
         self._left: list[Unit] = []  # of the slot that is being emptied
         self._round_end = 0  # the queue's end when this round of entering began ...
@@ -198,17 +200,29 @@ class TimerMessages:
             self.log.clear()
             self.wheel.clear()
         else:
-            self.read_ms = max(check.read_ms, self._now() - OLDEST_READ_MS)
+            self.read_ms = self._read_before(check)
+            self._latest_ms = max(check.read_ms, check.latest_ms)
+            self._unsure_until_ms = max(self.clock.now_ms(), self._latest_ms + UNSURE_MS)
             self.queue_offset = check.queue_offset
             self.log.load()
             self.counts.load()
-            if self.was_clean() and self.wheel.exists:
+            if self.was_clean() and self.wheel.exists and self.log.is_end(check.log_position):
                 self.log.end = check.log_position
             else:
                 self._rebuild()
         lowest, highest = self._bounds()
         self.queue_offset = min(max(self.queue_offset, lowest), highest)
         self._deleted = self._recalled(highest)
+
+    def _read_before(self, check: Checkpoint) -> int:
+        """Where to go on. No slot can have been emptied before its second: if the checkpoint says so, it is damaged or
+        the clock was set back, and all that the wheel has is gone through again."""
+        oldest_ms = self._now() - OLDEST_READ_MS
+        if check.read_ms > self._now():
+            ahead_s = (check.read_ms - self._now()) // 1000
+            log.warning("%s is %d s ahead of the clock: every slot is looked at again", self.check_path, ahead_s)
+            return oldest_ms
+        return max(check.read_ms, oldest_ms)
 
     def _recalled(self, highest: int) -> set[str]:
         """What marks that wait to be entered take back: a message overdue by now must not overtake them."""
@@ -266,12 +280,13 @@ class TimerMessages:
         self.log.clear()
         self.wheel.clear()
         self._left, self._deleted = [], set()
-        self._unsure_until_ms = now_ms
-        self.read_ms = min(max(self.read_ms, self._now() - OLDEST_READ_MS), self._now())
-        self._delivered_before_ms = self.read_ms - UNSURE_MS
+        masters_ms = self.read_ms  # by the master's clock, which may be another
+        self._unsure_until_ms = max(now_ms, masters_ms + UNSURE_MS)
+        self.read_ms = min(max(masters_ms, self._now() - OLDEST_READ_MS), self._now())
         window_ms = (self.config.timer_roll_window_slot + 1) * PRECISION_MS + UNSURE_MS
         lowest, highest = self._bounds()
-        found = self.store.offset_by_time(TIMER_TOPIC, QUEUE, now_ms - window_ms) if highest else 0
+        self._delivered_before_ms, self._delivered_end = self.read_ms - UNSURE_MS, highest
+        found = self.store.offset_by_time(TIMER_TOPIC, QUEUE, min(now_ms, masters_ms) - window_ms) if highest else 0
         self.queue_offset = min(max(found, lowest), highest)
         self._round_end = 0
         self._deleted = self._recalled(highest)
@@ -293,7 +308,7 @@ class TimerMessages:
         self.wheel.close()
 
     def _checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.read_ms, self.log.end, self.queue_offset)
+        return Checkpoint(self.read_ms, self.log.end, self.queue_offset, max(self.read_ms, self._latest_ms))
 
     def _force(self, check: Checkpoint) -> None:
         self.log.force()
@@ -337,7 +352,7 @@ class TimerMessages:
         check = unpack_checkpoint(data)
         if check is not None and check.read_ms > self.read_ms and not self._is_running:
             self._unsure_until_ms = self.clock.now_ms()
-            self._delivered_before_ms = check.read_ms
+            self._delivered_before_ms, self._delivered_end = check.read_ms, self._bounds()[1]
 
     @property
     def is_used(self) -> bool:
@@ -376,6 +391,7 @@ class TimerMessages:
         if not self._is_running:
             return
         try:
+            self._follow_clock()
             wait_s = self._enter()
             if wait_s is None:
                 wait_s = self._empty()
@@ -389,6 +405,19 @@ class TimerMessages:
             wait_s = self._until_next_round()
         if wait_s is not None:
             self._arm(wait_s)
+
+    def _follow_clock(self) -> None:
+        """A clock that was set back: what is sent now waits under seconds that were emptied once. They are emptied
+        again when they are over; the log says what of them was delivered."""
+        now_ms = self._now()
+        if self.read_ms <= now_ms or self.log.end == 0:
+            return
+        if self.read_ms > now_ms + PRECISION_MS:
+            log.warning("the clock was set back by %d s: timers go by it", (self.read_ms - now_ms) // 1000)
+        self._latest_ms = max(self._latest_ms, self.read_ms)
+        self._unsure_until_ms = max(self._unsure_until_ms, self.read_ms)
+        self.read_ms, self._round_ms, self._left = now_ms, min(self._round_ms, now_ms), []
+        self._is_dirty = True
 
     def _until_next_round(self) -> float | None:
         if self.queue_offset < self._queue_end():
@@ -436,7 +465,7 @@ class TimerMessages:
 
     def _enter_one(self, record: Record, size: int) -> bool:
         due_ms, now_ms = int(record.properties[keys.TIMER_OUT_MS]), self._now()
-        if due_ms < self._delivered_before_ms:
+        if due_ms < self._delivered_before_ms and record.queue_offset < self._delivered_end:
             return True
         is_delete = keys.TIMER_DEL_UNIQKEY in record.properties
         if due_ms < self._first_open():
@@ -509,7 +538,7 @@ class TimerMessages:
         if record is None:
             return True
         if unit.magic & ROLL:
-            return self._put_back(record)
+            return self._put_back(record, unit.due_ms)
         return self._is_deleted(record) or self._deliver(record, entered_ms=unit.written_ms)
 
     def _is_deleted(self, record: Record) -> bool:
@@ -521,9 +550,8 @@ class TimerMessages:
         """Puts a message to its own topic. False if that has to be tried again."""
         try:
             copy = delivered_copy(record)
-            if int(record.properties[keys.TIMER_OUT_MS]) <= self._unsure_until_ms and is_delivered(
-                self.store, record, copy, self.clock.now_ms()
-            ):
+            due_ms = int(record.properties[keys.TIMER_OUT_MS])
+            if self._may_have_been_served(due_ms) and is_delivered(self.store, record, copy):
                 return True
             stamps = {keys.TIMER_ENQUEUE_MS: str(entered_ms), keys.TIMER_DEQUEUE_MS: str(self.clock.now_ms())}
             copy.properties_raw = encode_properties({**record.properties, **stamps})
@@ -538,10 +566,15 @@ class TimerMessages:
             self.counts.delivered_one(copy.topic, self.clock.now_ms(), has_waited=entered_ms != DELIVERED_AT_ONCE)
         return self._is_stored(put)
 
-    def _put_back(self, record: Record) -> bool:
+    def _may_have_been_served(self, due_ms: int) -> bool:
+        return due_ms <= self._unsure_until_ms
+
+    def _put_back(self, record: Record, due_ms: int) -> bool:
         rolls = int(record.properties.get(keys.TIMER_ROLL_TIMES, "0") or 0) + 1
         again = delivered_copy(record)
         again.topic, again.queue_id = TIMER_TOPIC, QUEUE
+        if self._may_have_been_served(due_ms) and is_delivered(self.store, record, again):
+            return True
         again.properties_raw = encode_properties({**record.properties, keys.TIMER_ROLL_TIMES: str(rolls)})
         is_stored = self._is_stored(self.store.put(again))
         if is_stored:

@@ -41,8 +41,10 @@ _SLOT = struct.Struct(">qqqii")
 _COUNT_WORD = 6  # of the slot's eight words of 4 bytes
 WHEEL_BYTES = SLOTS * _SLOT.size
 
-#  timercheck, 4096 bytes: time read up to, log position, queue offset, the master's queue offset, and a DataVersion
+#  timercheck, 4096 bytes: time read up to, log position, queue offset, the master's queue offset, a DataVersion (24);
+#  then, where Apache has zeros, the latest time ever read up to, which is another if the clock was set back
 _CHECK = struct.Struct(">qqqqqqq")
+_LATEST = struct.Struct(">q")
 _CHECK_BYTES = 4096
 
 
@@ -70,6 +72,7 @@ class Checkpoint(NamedTuple):
     read_ms: int
     log_position: int
     queue_offset: int
+    latest_ms: int = 0
 
 
 def _map(path: Path, size: int) -> mmap.mmap:
@@ -133,6 +136,10 @@ class TimerLog:
         if size != UNIT_BYTES or magic & ~_MAGIC_BITS or previous >= position:
             return None
         return Unit(previous, magic, written_ms, delay_ms, physical, record_size, topic_hash)
+
+    def is_end(self, position: int) -> bool:
+        """Whether the units may end there: one is right before it, and none begins at it."""
+        return (position == 0 or self.read(position - UNIT_BYTES) is not None) and self.read(position) is None
 
     def recover(self) -> Iterator[tuple[int, Unit]]:
         """Every unit there is; the log ends where they end."""
@@ -247,20 +254,21 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def pack_checkpoint(check: Checkpoint, timestamp: int, counter: int) -> bytes:
-    """The part of the file that is filled; also the answer to GET_TIMER_CHECK_POINT."""
-    return _CHECK.pack(*check, check.queue_offset, 0, timestamp, counter)
+    """What Apache's file has; also the answer to GET_TIMER_CHECK_POINT."""
+    return _CHECK.pack(*check[:3], check.queue_offset, 0, timestamp, counter)
 
 
 def unpack_checkpoint(data: bytes) -> Checkpoint | None:
     if len(data) < _CHECK.size:
         return None
     read_ms, log_position, queue_offset, master_offset, *_ = _CHECK.unpack_from(data)
-    return Checkpoint(read_ms, log_position, min(queue_offset, master_offset))
+    latest_ms = _LATEST.unpack_from(data, _CHECK.size)[0] if len(data) >= _CHECK.size + _LATEST.size else 0
+    return Checkpoint(read_ms, log_position, min(queue_offset, master_offset), latest_ms)
 
 
 def write_checkpoint(path: Path, check: Checkpoint, timestamp: int, counter: int) -> None:
     """The master's queue offset is our own: a zero there would make Apache's broker enqueue everything again."""
-    data = pack_checkpoint(check, timestamp, counter).ljust(_CHECK_BYTES, b"\x00")
+    data = (pack_checkpoint(check, timestamp, counter) + _LATEST.pack(check.latest_ms)).ljust(_CHECK_BYTES, b"\x00")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:

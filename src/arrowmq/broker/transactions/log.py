@@ -215,7 +215,7 @@ class TransactionLog:
     def _indexed(self, topic: str, half: Record) -> list[Record]:
         """Records of a topic with this transaction's id. The index compares hashes, so the ids are compared here."""
         wanted = transaction_id(half)
-        found = self.store.query(topic, wanted, INCARNATIONS, 0, self.clock.now_ms() + 86_400_000)
+        found = self.store.query(topic, wanted, INCARNATIONS)
         records = [decode_record(each) for each in found]
         name = keys.KEYS if topic == OP_HALF_TOPIC else keys.UNIQ_KEY
         return [record for record in records if record.topic == topic and record.properties.get(name) == wanted]
