@@ -80,8 +80,10 @@ class Relay:
 
 
 @asynccontextmanager
-async def relayed(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Relay]:
-    """Clients made inside reach the broker through a relay, as if the route said so."""
+async def relayed(
+    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch, ids: tuple[int, ...] = (0,)
+) -> AsyncIterator[Relay]:
+    """Clients made inside reach the broker, and each of its replicas, through a relay, as if the route said so."""
     from arrowmq.client.routes import Route
     from arrowmq.wire.bodies import TopicRouteData
 
@@ -91,7 +93,7 @@ async def relayed(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> Asyn
 
     def through_relay(cls: type[Route], topic: str, data: TopicRouteData) -> Route:
         for each in data.broker_datas:
-            each.broker_addrs = dict.fromkeys(each.broker_addrs, relay.address)
+            each.broker_addrs = dict.fromkeys(ids, relay.address)
         route: Route = original(cls, topic, data)
         return route
 
@@ -193,6 +195,23 @@ async def test_a_connection_cut_in_the_middle_of_an_answer_is_survived(
                 seen.add(message.body)
                 await message.ack()
         assert set(bodies) == seen
+
+
+@pytest.mark.parametrize("ids", [(0,), (0, 1)])
+async def test_a_sender_without_retries_sends_nothing_twice(
+    arrowmq_broker: BrokerThread, topic: str, monkeypatch: pytest.MonkeyPatch, ids: tuple[int, ...]
+) -> None:
+    """Also where a slave might take over, and others wait for that: the message is stored, and its answer was cut."""
+    async with (
+        relayed(arrowmq_broker, monkeypatch, ids) as relay,
+        arrowmq.Producer(arrowmq_broker.namesrv, retries=0) as producer,
+    ):
+        first = await producer.send(topic, b"x", order_key="k")
+        relay.cut_after_bytes = 5
+        with pytest.raises(arrowmq.SendFailed, match="Whether it took effect is not known"):
+            await producer.send(topic, b"y", order_key="k")
+        last = await producer.send(topic, b"z", order_key="k")
+    assert last.queue_offset - first.queue_offset == 2
 
 
 async def test_a_broker_that_does_not_answer_is_a_timeout(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from inside import decisions_of
@@ -116,6 +117,64 @@ async def test_a_lost_commit_is_mended_by_the_check(arrowmq_broker: object, topi
         message = received.result()
         await message.ack()
         assert b"decided" == message.body
+
+
+async def test_a_half_message_whose_answer_was_lost_is_rolled_back_by_the_check(
+    arrowmq_broker: object,
+    topic: str,
+    group: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its sender never began, so nobody is asked and nothing waits for an administrator."""
+    from arrowmq.testing import BrokerThread
+
+    assert isinstance(arrowmq_broker, BrokerThread)
+    namesrv, producers = arrowmq_broker.namesrv, f"p{group}"
+    asked: list[bytes] = []
+
+    def check(message: arrowmq.ReceivedMessage) -> arrowmq.TransactionState:
+        asked.append(message.body)
+        return arrowmq.TransactionState.UNKNOWN
+
+    async with arrowmq.Producer(namesrv, group=producers, transaction_checker=check, retries=0) as producer:
+        attempt = producer._attempt
+
+        async def stored_and_not_answered(*details: Any) -> arrowmq.SendReceipt:
+            await attempt(*details)
+            raise arrowmq.TimedOut("send", "broker", 3.0)
+
+        with monkeypatch.context() as lost:
+            lost.setattr(producer, "_attempt", stored_and_not_answered)
+            with pytest.raises(arrowmq.TimedOut):
+                await producer.transaction(topic, b"lost").__aenter__()
+        caplog.set_level("INFO", "arrowmq.client")
+        await arrowmq_broker.advance_until(lambda: "was asked about" in caplog.text, step=31)
+    assert "ROLLBACK" in caplog.text
+    assert asked == []
+
+
+async def test_a_listener_that_is_cancelled_leaves_it_to_the_check(
+    arrowmq_broker: object, topic: str, group: str
+) -> None:
+    from arrowmq.testing import BrokerThread
+
+    assert isinstance(arrowmq_broker, BrokerThread)
+    asked: list[bytes] = []
+
+    class Slow:
+        async def execute(self, message: arrowmq.Message, transaction_id: str, argument: object) -> Any:
+            await asyncio.sleep(60)
+
+        def check(self, message: arrowmq.ReceivedMessage) -> arrowmq.TransactionState:
+            asked.append(message.body)
+            return arrowmq.TransactionState.COMMIT
+
+    async with arrowmq.Producer(arrowmq_broker.namesrv, group=f"p{group}", transaction_listener=Slow()) as producer:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.send_in_transaction(topic, b"cancelled"), 1.0)
+        await arrowmq_broker.advance_until(lambda: asked, step=31)
+    assert asked == [b"cancelled"]
 
 
 def test_decisions_are_remembered_within_a_bound() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from arrowmq.remoting.errors import ConnectFailed
 from arrowmq.wire.codes import ResponseCode
 
 #: What usually helps, by the code of a broker's or NameServer's refusal.
@@ -57,10 +58,13 @@ class NamesrvUnreachable(ArrowMQError, ConnectionError):
 
 
 class Unreachable(ArrowMQError, ConnectionError):
-    """The connection to a server could not be made, or broke before the answer came."""
+    """The connection to a server could not be made, or broke before the answer came; `is_in_doubt` says whether the
+    request may have reached the server."""
 
     def __init__(self, what: str, address: str, cause: BaseException) -> None:
-        super().__init__(f"{what} at {address} failed: {cause}. Whether it took effect is not known")
+        self.is_in_doubt = not isinstance(cause, ConnectFailed)
+        doubt = ". Whether it took effect is not known" if self.is_in_doubt else ""
+        super().__init__(f"{what} at {address} failed: {cause}{doubt}")
         self.address = address
 
 

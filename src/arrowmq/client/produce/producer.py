@@ -378,12 +378,17 @@ class Producer(Scope):
 
     async def send_half(self, packed: Packed, timeout_s: float | None) -> SendReceipt:
         """Store a half message, at a broker that knows this producer and can ask it."""
-        await self._session.route(packed.topic, for_sending=True)
-        if not self._session.addresses(masters_only=True) <= self._session.broker_versions.keys():
-            await self._session.heartbeat()
-        return await self._attempt(
-            packed, None, self._timeout_s if timeout_s is None else timeout_s, RequestCode.SEND_MESSAGE_V2
-        )
+        try:
+            await self._session.route(packed.topic, for_sending=True)
+            if not self._session.addresses(masters_only=True) <= self._session.broker_versions.keys():
+                await self._session.heartbeat()
+            return await self._attempt(
+                packed, None, self._timeout_s if timeout_s is None else timeout_s, RequestCode.SEND_MESSAGE_V2
+            )
+        except BaseException:
+            # It may be stored, with its answer lost. Then a broker asks, and nothing was done on the strength of it.
+            self._transactions.decisions.set(packed.msg_id, TransactionState.ROLLBACK)
+            raise
 
     async def send_in_transaction(
         self,
@@ -409,6 +414,9 @@ class Producer(Scope):
                 # The local work may or may not have happened: only the listener's check can tell.
                 log.exception("the listener failed for transaction %s; the broker will ask for it", receipt.msg_id)
                 state = TransactionState.UNKNOWN
+            except BaseException:  # cancelled: the same, and nobody is told now
+                self._transactions.decisions.forget(receipt.msg_id)
+                raise
         if state is TransactionState.UNKNOWN:
             self._transactions.decisions.forget(receipt.msg_id)
         await self._transactions.end(receipt, state)

@@ -103,7 +103,8 @@ class Sender:
 
         `begun` is a first attempt that took the fast path and has failed, or will.
         A broker that sheds load is asked again, more and more slowly, as long as there is time, and so is a set whose
-        master is gone: that is no failure of the message, and counts for no attempt.
+        master is gone: that is no failure of the message, and counts for no attempt. Who wants no attempt but the first
+        has it end where the message may be stored by then.
         """
         monotonic = self._session.clock.monotonic
         started = monotonic() if begun is None else begun.sent_at
@@ -201,6 +202,8 @@ class Sender:
         if route is None or isinstance(failure, TimedOut):
             return False
         if isinstance(failure, Refused) and failure.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+            return False
+        if isinstance(failure, Unreachable) and failure.is_in_doubt and not self._retries:
             return False
         sets = route.addresses
         if tried and (choice is not None or len(sets) == 1):
