@@ -110,6 +110,9 @@ async def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     ("name", "content"),
     [
         ("topics.json", '{"topicConfigTable":[1]}'),
+        ("topics.json", "\0" * 4096),
+        ("consumerOffset.json", '{"offsetTable":{"orders@g":{"0":5'),
+        ("consumerOffset.json", "5"),
         ("topics.json", '{"topicConfigTable":{"orders":{"perm":"six"}}}'),
         ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"orders":{}}}}'),
         ("consumerOffset.json", '{"offsetTable":{"orders@g":{"x":5}}}'),
@@ -129,3 +132,37 @@ async def test_a_table_that_makes_no_sense_is_named_and_left_as_it_is(name: str,
         broker.open()
     broker.store.close()
     assert content == path.read_text()
+
+
+def test_a_damaged_table_is_replaced_by_its_backup_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = JsonConfigFile(tmp_path / "topics.json")
+    file.persist({"version": 1})
+    file.persist({"version": 2})
+    file.path.write_bytes(bytes(100))
+    assert {"version": 1} == file.load()
+    assert "topics.json is damaged: what topics.json.bak says is taken" in caplog.text
+
+
+def test_a_missing_table_whose_backup_is_damaged_is_not_taken_for_none(tmp_path: Path) -> None:
+    file = JsonConfigFile(tmp_path / "topics.json")
+    file.backup.write_bytes(b"{")
+    with pytest.raises(StoreDamaged, match=r"topics.json.bak is damaged"):
+        file.load()
+
+
+def test_an_empty_table_is_none(tmp_path: Path) -> None:
+    file = JsonConfigFile(tmp_path / "topics.json")
+    file.path.write_bytes(b" \n")
+    assert file.load() is None
+
+
+async def test_damaged_counts_of_timers_are_counted_anew(tmp_path: Path) -> None:
+    """They follow from the wheel's log: no reason to refuse a start."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "timermetrics").write_bytes(b"{")
+    (tmp_path / "config" / "timercheck").write_bytes(bytes(4096))
+    broker = Broker(BrokerConfig.from_properties({}), tmp_path, SystemClock())
+    broker.open()
+    broker.store.close()

@@ -216,7 +216,7 @@ SETTINGS = {"mappedFileSizeTimerLog": "5200", "mappedFileSizeCommitLog": "16384"
 
 def run_tables(data: bytes) -> None:
     """The first byte says which file of a broker has the others as its content, and whether it has a sound backup. What
-    cannot be read is as good as none; what can and makes no sense is named."""
+    cannot be read, or makes no sense, is named, unless its backup is sound."""
     if not data:
         return
     name = list(TABLES)[(data[0] & 0x7F) % len(TABLES)]

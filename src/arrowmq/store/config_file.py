@@ -2,11 +2,13 @@
 
 Persisting writes a `.tmp`, renames the file to `.bak` and the `.tmp` to the file; in between the `.bak` is there. A
 write that fails, on a full disk perhaps, has changed neither. Loading takes the file, or, if that is missing, empty or
-cannot be read, the `.bak`.
+cannot be read, the `.bak`. No crash leaves a file that cannot be read, so one that nothing can replace is no reason to
+begin with an empty table.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ from arrowmq.store.disk import Disk
 from arrowmq.store.errors import StoreDamaged
 from arrowmq.wire import fastjson
 from arrowmq.wire.errors import WireError
+
+log = logging.getLogger(__name__)
 
 
 class JsonConfigFile:
@@ -29,21 +33,28 @@ class JsonConfigFile:
         self._asked = self._written = 0
 
     def load(self) -> dict[str, Any] | None:
-        """What the file says; None if neither it nor its backup says anything."""
+        """What the file says, or else its backup; None if there is neither. Raises `StoreDamaged` if there is something
+        and it cannot be read."""
+        fault: StoreDamaged | None = None
         for path in (self.path, self.backup):
             try:
-                data = path.read_bytes()
-            except FileNotFoundError:
+                content = _table(path)
+            except (WireError, ValueError) as problem:
+                fault = fault or self._damaged(path, problem)
                 continue
-            if not data.strip():
-                continue
-            try:
-                content = fastjson.loads(data)
-            except (WireError, ValueError):
-                continue
-            if isinstance(content, dict):
+            if content is not None:
+                if fault is not None:
+                    log.error("%s is damaged: what %s says is taken, which is older", self.path, self.backup.name)
                 return content
+        if fault is not None:
+            raise fault
         return None
+
+    def _damaged(self, path: Path, problem: Exception) -> StoreDamaged:
+        return StoreDamaged(
+            f"{path} is damaged: {problem}. {self.backup.name} has nothing that could replace it: put a copy in its place, "
+            f"or delete both to begin with an empty table"
+        )
 
     @contextmanager
     def naming_damage(self) -> Iterator[None]:
@@ -85,3 +96,17 @@ class JsonConfigFile:
             disk.force_folder(folder)
         except OSError as problem:
             raise disk.explain(problem, self.path) from problem
+
+
+def _table(path: Path) -> dict[str, Any] | None:
+    """What a file says; None if it is not there or empty. Raises `WireError` or `ValueError` if it makes no sense."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if not data.strip():
+        return None
+    content = fastjson.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError("it has no table")
+    return content

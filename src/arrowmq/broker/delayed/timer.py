@@ -46,6 +46,7 @@ from arrowmq.clock import Clock, Timer
 from arrowmq.remoting.handlers import Answer, handles
 from arrowmq.store import MessageStore, Put, PutStatus
 from arrowmq.store.config_file import JsonConfigFile
+from arrowmq.store.errors import StoreDamaged
 from arrowmq.touches import Touches
 from arrowmq.wire import fastjson
 from arrowmq.wire import properties as keys
@@ -205,14 +206,22 @@ class TimerMessages:
             self._unsure_until_ms = max(self.clock.now_ms(), self._latest_ms + UNSURE_MS)
             self.queue_offset = check.queue_offset
             self.log.load()
-            self.counts.load()
-            if self.was_clean() and self.wheel.exists and self.log.is_end(check.log_position):
+            is_counted = self._load_counts()
+            if self.was_clean() and is_counted and self.wheel.exists and self.log.is_end(check.log_position):
                 self.log.end = check.log_position
             else:
                 self._rebuild()
         lowest, highest = self._bounds()
         self.queue_offset = min(max(self.queue_offset, lowest), highest)
         self._deleted = self._recalled(highest)
+
+    def _load_counts(self) -> bool:
+        try:
+            self.counts.load()
+        except StoreDamaged as damage:
+            log.warning("what waits is counted anew: %s", damage)
+            return False
+        return True
 
     def _read_before(self, check: Checkpoint) -> int:
         """Where to go on. No slot can have been emptied before its second: if the checkpoint says so, it is damaged or
