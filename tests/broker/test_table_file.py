@@ -134,9 +134,7 @@ async def test_a_table_that_makes_no_sense_is_named_and_left_as_it_is(name: str,
     assert content == path.read_text()
 
 
-def test_a_damaged_table_is_replaced_by_its_backup_and_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_table_is_replaced_by_its_backup_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = JsonConfigFile(tmp_path / "topics.json")
     file.persist({"version": 1})
     file.persist({"version": 2})

@@ -291,7 +291,7 @@ class Driver:
         self.disk.cut(left, self.chance)
         store = MessageStore(left, self.config, self.clock, UnforcedDisk())
         try:
-            store.open()
+            assert not store.open().holes, "what was forced is whole"
             self._audited(store, left)
             record, _ = message(b"and on it goes", "orders", 0), ""
             assert store.put(record).is_ok

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from writing import SMALL, bodies, message, numbered, opened
+from writing import SMALL, abandon, bodies, message, numbered, opened
 
 from arrowmq.store import MessageStore
 from arrowmq.store.integrity import scrub as scrubbing
@@ -147,3 +147,127 @@ def test_a_topic_that_was_made_anew_is_checked_as_it_is_now(tmp_path: Path) -> N
         assert source.put(numbered(number)).is_ok
     source.close()
     assert [] == StoreCheck(StoreView(tmp_path, SMALL)).run().problems
+
+
+# What a start makes of it
+
+
+def closed(folder: Path) -> list[int]:
+    store, places = written(folder)
+    store.close()
+    return places
+
+
+def damaged(folder: Path, place: int, data: bytes) -> None:
+    segment = place // SMALL.mapped_file_size_commit_log * SMALL.mapped_file_size_commit_log
+    with (folder / "commitlog" / f"{segment:020d}").open("r+b") as file:
+        file.seek(place - segment)
+        file.write(data)
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+@pytest.mark.parametrize("number", [0, 20, 49, 50, COUNT - 2, COUNT - 1])
+@pytest.mark.parametrize(
+    ("at", "data"), [(88, b"\xff"), (0, b"\xff\xff\xff\xff"), (0, bytes(60)), (28, b"\x7f"), (4, b"\0")]
+)
+def test_a_damaged_record_costs_itself_alone_at_the_next_start(
+    tmp_path: Path, was_killed: bool, number: int, at: int, data: bytes
+) -> None:
+    """All that was acknowledged behind it was cut off and zeroed: one changed bit took up to a whole file."""
+    places = closed(tmp_path)
+    damaged(tmp_path, places[number] + at, data)
+    if was_killed:
+        (tmp_path / "abort").touch()
+    store = opened(tmp_path)
+    assert {numbered(each).body for each in range(COUNT) if each != number} == set(bodies(store))
+    if was_killed:
+        assert [places[number]] == list(store.scrub.damaged)
+    else:  # only the last file is read at such a start: the others when they are asked for
+        assert store.damaged_records > 0
+    queue = number % 3
+    ends = [len(range(queue_id, COUNT, 3)) for queue_id in range(3)]
+    assert ends[queue] == store.put(message(b"new", queue_id=queue)).queue_offset
+    store.close()
+
+
+def test_what_a_start_left_damaged_comes_back_from_a_replica(tmp_path: Path) -> None:
+    places = closed(tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "replica")
+    damaged(tmp_path / "one", places[30], bytes(40))
+    opened(tmp_path / "one").close()
+    replica = opened(tmp_path / "replica")
+    result = repair(tmp_path / "one", SMALL, lambda place: bytes(replica.record_bytes_at(place) or b"") or None)
+    assert (1, []) == (result.records, result.left)
+    replica.close()
+    store = opened(tmp_path / "one")
+    assert {} == store.scrub.damaged
+    assert COUNT == len(bodies(store))
+    store.close()
+
+
+def test_damage_over_many_records_and_the_end_of_a_file_costs_those(tmp_path: Path) -> None:
+    places = closed(tmp_path)
+    file_bytes = SMALL.mapped_file_size_commit_log
+    first = next(number for number, place in enumerate(places) if place > file_bytes - 3000)
+    damaged(tmp_path, places[first], bytes(file_bytes - places[first]))
+    (tmp_path / "abort").touch()
+    store = opened(tmp_path)
+    left = {numbered(number).body for number in range(COUNT) if not places[first] <= places[number] < file_bytes}
+    assert left == set(bodies(store))
+    store.close()
+
+
+def test_what_was_not_forced_is_cut_where_it_is_torn(tmp_path: Path) -> None:
+    """Behind a torn record may be some that were there before the log was cut, and nobody was promised more."""
+    store, _ = written(tmp_path)
+    store.flush()
+    forced_end = int(store.appended)
+    store.checkpoint.save()
+    torn, behind = (store.put(numbered(number)) for number in (COUNT, COUNT + 1))
+    abandon(store)
+    damaged(tmp_path, torn.physical_offset + 95, b"\xff")
+    store = opened(tmp_path)
+    assert forced_end == int(store.appended) < behind.physical_offset
+    assert {} == store.scrub.damaged
+    store.close()
+
+
+def test_where_another_broker_wrote_the_log_ends_where_its_bytes_do(tmp_path: Path) -> None:
+    """It may have cut the log before that: what it forced since, it said in its own fields of the checkpoint alone."""
+    places = closed(tmp_path)
+    checkpoint = tmp_path / "checkpoint"
+    data = bytearray(checkpoint.read_bytes())
+    data[:8] = (int.from_bytes(data[:8], "big") + 1).to_bytes(8, "big")
+    checkpoint.write_bytes(data)
+    damaged(tmp_path, places[COUNT - 5] + 88, b"\xff")
+    store = opened(tmp_path)
+    assert places[COUNT - 5] == int(store.appended)
+    store.close()
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+@pytest.mark.parametrize("number", [0, 5, 30, 59])
+@pytest.mark.parametrize("at", range(20))
+def test_a_damaged_entry_of_a_queue_costs_no_other_message(
+    tmp_path: Path, was_killed: bool, number: int, at: int
+) -> None:
+    """Of a queue that nobody wrote to lately everything behind the entry was gone, and its offsets were given again."""
+    config = replace(SMALL, mapped_file_size_consume_queue=20 * 100)
+    store = opened(tmp_path, config)
+    for each in range(60):
+        store.put(numbered(each, "idle", 1))
+    for each in range(200):
+        store.put(numbered(each))
+    store.close()
+    (file,) = (tmp_path / "consumequeue" / "idle" / "0").iterdir()
+    data = bytearray(file.read_bytes())
+    data[number * 20 + at] ^= 0x84
+    file.write_bytes(data)
+    if was_killed:
+        (tmp_path / "abort").touch()
+    store = opened(tmp_path, config)
+    found = bodies(store, "idle")
+    assert {numbered(each).body for each in range(60) if each != number} <= set(found)
+    assert len(found) == 60 or store.damaged_records > 0
+    assert 60 == store.put(message(b"new", "idle")).queue_offset
+    store.close()

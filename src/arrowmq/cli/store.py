@@ -235,7 +235,8 @@ def rebuild(directory: Path, settings: tuple[str, ...]) -> None:
             store.close()
     console.print(
         f"{recovered.records_read} records read, {recovered.entries_rebuilt} entries written to {recovered.queues} "
-        f"queues, {recovered.cut_bytes} bytes cut off the end ({recovered.reason})",
+        f"queues, {recovered.cut_bytes} bytes cut off the end ({recovered.reason}), {len(recovered.holes)} damaged "
+        "places left in the log",
         highlight=False,
     )
 

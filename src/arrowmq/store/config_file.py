@@ -52,8 +52,8 @@ class JsonConfigFile:
 
     def _damaged(self, path: Path, problem: Exception) -> StoreDamaged:
         return StoreDamaged(
-            f"{path} is damaged: {problem}. {self.backup.name} has nothing that could replace it: put a copy in its place, "
-            f"or delete both to begin with an empty table"
+            f"{path} is damaged: {problem}. {self.backup.name} has nothing that could replace it: put a copy in its "
+            "place, or delete both to begin with an empty table"
         )
 
     @contextmanager

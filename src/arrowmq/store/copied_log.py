@@ -241,7 +241,7 @@ class CopiedLog:
         """Drop what is behind the last whole record; how many bytes that were."""
         dropped = int(self.end) - self.dispatched
         if dropped > 0:
-            self._log.end_at(self.dispatched)
-            self._store.positions.cut(self.dispatched)
+            with self._store.cutting(self.dispatched):
+                self._log.end_at(self.dispatched)
             self._held, self._blank_at = 0, -1
         return dropped

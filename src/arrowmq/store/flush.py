@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from arrowmq.clock import Clock
@@ -203,6 +204,15 @@ class Flusher:
             self._last_bytes, self._last_s = end - flushed, self._monotonic() - began
             self._positions.flushed = Flushed(end)
             self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, newest)
+            self._checkpoint.log_end = end
+
+    @contextmanager
+    def cutting(self, end: int) -> Iterator[None]:
+        """While the log is cut to end there: nothing is forced meanwhile, and nothing behind it counts as forced."""
+        with self._force_lock:
+            self._checkpoint.forget_beyond(end)
+            yield
+            self._positions.cut(end)
 
     def force_queues(self) -> None:
         """Force every queue with new entries; only then the checkpoint may say so. What could not be forced is tried

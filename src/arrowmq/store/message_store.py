@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,6 +135,7 @@ class MessageStore:
             self._lock.release()
             raise
         self._reader.checked_from = recovery.checked_from
+        self.scrub.note_all(recovered.holes)
         self.positions.flushed = Flushed(recovered.end if was_clean else recovery.checked_from)
         self._flusher.force_log()
         self._is_open = True
@@ -584,6 +586,10 @@ class MessageStore:
         """The same of a message that came with the log of another broker (`copied_log.py`)."""
         hold_until = queue.max_physical if self.positions.promised else 0
         self._listeners.notify_of_last(queue, store_timestamp, properties_raw, hold_until)
+
+    def cutting(self, end: int) -> AbstractContextManager[None]:
+        """Around a cut of the log that has it end there."""
+        return self._flusher.cutting(end)
 
     def copied(self) -> None:
         """More of another broker's log is here: have it forced, where that is promised."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from arrowmq.store.positions import Appended
 
@@ -119,6 +119,14 @@ class Entry:
     tags_code: int
 
 
+class Hole(NamedTuple):
+    """Bytes of the log that were forced to disk and are no records any more."""
+
+    start: int
+    end: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Recovered:
     """What opening a store found and did."""
@@ -132,3 +140,4 @@ class Recovered:
     entries_rebuilt: int
     queues: int
     reason: str
+    holes: tuple[Hole, ...] = ()

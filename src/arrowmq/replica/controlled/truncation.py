@@ -67,10 +67,10 @@ def cut(store: MessageStore, end: int) -> int:
     if dropped <= 0:
         return 0
     store.commit_log.drop_spare()
-    store.commit_log.end_at(end)
-    for queue in store.consume_queues:
-        queue.truncate(end)
-    store.positions.cut(end)
+    with store.cutting(end):
+        store.commit_log.end_at(end)
+        for queue in store.consume_queues:
+            queue.truncate(end)
     if store.index.truncate(end):
         _index_again(store, end)
     return dropped

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from arrowmq.store.append._tail_plain import ENTRY, INDEX_ENTRY
 from arrowmq.store.append.tails import IndexTail, LogTail, QueueTail, dispatch_facts, index_keys, key_hash
-from arrowmq.store.disk import Disk
 from arrowmq.store.index import IndexFile
 from arrowmq.store.integrity.inspection import StoreView
 from arrowmq.store.integrity.recovery import known_topics
@@ -24,13 +23,13 @@ from arrowmq.store.log.walk import (
     REASONS,
     Progress,
     check_record,
+    next_record,
     topic_and_properties,
     walk_in_steps,
 )
 from arrowmq.store.queues.consumequeue import ENTRY_BYTES, FILLER, ConsumeQueue
 
 MAX_PROBLEMS = 200
-_MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))
 _GROW_BYTES = 20 * 65_536
 
 
@@ -162,7 +161,7 @@ class StoreCheck:
                 if verdict in (BLANK, END_OF_BUFFER):
                     report.end = segment.end
                     break
-                following = next_record(segment, position + 1)
+                following = next_record(segment, position + 1, segment.size, 0)
                 if following < 0:
                     where = f"{segment.path.name} at {segment.start + position}"
                     if number < len(segments) - 1 and self._is_used(segments[number + 1]):
@@ -272,19 +271,3 @@ class StoreCheck:
         topic, properties = found
         tags, keys, unique, _ = dispatch_facts(properties)
         return {key_hash(topic + b"#" + word) for word in index_keys(keys, unique, tags)}
-
-
-def next_record(segment: Segment, position: int) -> int:
-    """Where behind a damaged place the next record with sound lengths and the right offset starts; -1 if none does."""
-    mapping = segment.mapping
-    for start, stop in Disk().data_ranges(segment.path, position, segment.size):
-        position = max(position, start)
-        while True:
-            found = [at for at in (mapping.find(magic, position + 4, stop) for magic in _MAGICS) if at >= 0]
-            if not found:
-                break
-            at = min(found) - 4
-            if check_record(segment.view, at, segment.size, segment.start, 0) > BLANK:
-                return at
-            position = at + 1
-    return -1

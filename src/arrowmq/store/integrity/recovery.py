@@ -4,7 +4,9 @@
 2. Read record by record (size, magic, lengths, own offset, checksums). What the queues and the index lack is given
    to them. If a queue lacks entries from before the start, start one segment earlier.
 3. The first record that is not sound ends the log: the rest is cut, later files are deleted, and what is left of
-   the last file is zeroed, so that nothing old can come back.
+   the last file is zeroed, so that nothing old can come back. But what the checkpoint says was forced has been whole:
+   there the disk has changed it since, and it costs itself alone. It stays as a hole that readers leave out, and
+   `arrowmq store repair` fills; the log goes on behind it.
 4. Entries of queues and index that point behind the end are dropped.
 """
 
@@ -30,12 +32,13 @@ from arrowmq.store.log.walk import (
     REASONS,
     Progress,
     check_record,
+    next_record,
     walk_in_steps,
 )
 from arrowmq.store.queues.consumequeue import ConsumeQueue
 from arrowmq.store.queues.table import Queues
 from arrowmq.store.read.reader import store_timestamp_of
-from arrowmq.store.results import Recovered
+from arrowmq.store.results import Hole, Recovered
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +146,7 @@ class Recovery:
             self._checks |= CHECK_RECORD_CRC
         self.checked_from = 0
         self._was_unused = False
+        self._holes: list[Hole] = []
 
     def rebuild(self) -> Recovered:
         """Make queues and index anew from the first record on.
@@ -170,6 +174,7 @@ class Recovery:
         if not was_clean:
             self._index.repair_after_crash(size_before, self._checkpoint.index_msg_timestamp)
         start = self._start_after_stop() if was_clean else self._start_after_crash()
+        start = min([start, *(self._number_of(queue.tail.max_physical) for queue in self._queues if queue.was_damaged)])
         topics = known_topics(self._root)
         while True:
             sink = RecoverySink(self._log.tail, self._queues, self._index, topics)
@@ -180,16 +185,21 @@ class Recovery:
             start -= 1
         self.checked_from = segments[start].start
         bytes_read = end - self.checked_from
+        self._checkpoint.forget_beyond(end)
         self._log.end_at(end)
         self._log.tail.last_store_timestamp = newest
-        dropped = sum(queue.truncate(end) for queue in self._queues)
-        was_unused = self._was_unused
+        dropped = {queue: count for queue in self._queues if (count := queue.truncate(end))}
+        was_unused, holes = self._was_unused, tuple(self._holes)
         if self._index.truncate(end):
             self._walk(self._number_of(self._index.indexed_end), sink)
         self._was_unused = was_unused
         cut = self._bytes_cut(end, size_before, verdict)
         if cut or dropped:
-            log.warning("the log was cut at %d: %s; %d entries pointed behind it", end, REASONS[verdict], dropped)
+            counted = sum(dropped.values())
+            log.warning("the log was cut at %d: %s; %d entries pointed behind it", end, REASONS[verdict], counted)
+        if dropped and not cut:  # the entries were damaged, and not the log
+            sink.fills_gaps = True
+            self._walk(min(self._number_of(queue.tail.max_physical) for queue in dropped), sink)
         return Recovered(
             was_clean,
             self._log.min_offset,
@@ -200,6 +210,7 @@ class Recovery:
             sink.entries_restored,
             len(self._queues),
             REASONS[verdict],
+            holes,
         )
 
     def _number_of(self, physical_offset: int) -> int:
@@ -215,12 +226,20 @@ class Recovery:
         records = newest = 0
         segments = self._log.segments
         self._was_unused = False
+        self._holes = []
         for number in range(start, len(segments)):
             segment = segments[number]
             view = segment.view
-            position, verdict, count, last = walk_in_steps(segment, 0, self._checks, sink, self._progress)
-            records += count
-            newest = max(newest, last)
+            position = 0
+            while True:
+                position, verdict, count, last = walk_in_steps(segment, position, self._checks, sink, self._progress)
+                records += count
+                newest = max(newest, last)
+                behind = self._goes_on_at(segment, position, verdict)
+                if behind < 0:
+                    break
+                self._holes.append(Hole(segment.start + position, segment.start + behind, REASONS[verdict]))
+                position = behind
             is_last = number == len(segments) - 1
             if verdict not in (BLANK, END_OF_BUFFER) or is_last:
                 if verdict == BLANK:
@@ -230,6 +249,24 @@ class Recovery:
                 self._was_unused = not any(view[position : position + 8])
                 return segment.start + position, verdict, records, newest
         raise AssertionError("there is at least one segment to walk")
+
+    def _goes_on_at(self, segment: Segment, position: int, verdict: int) -> int:
+        """Where the log goes on behind bytes that are no record, but were when they were forced; -1 if it ends."""
+        forced = min(self._checkpoint.log_end - segment.start, segment.size)
+        if position >= forced or verdict in (BLANK, END_OF_BUFFER, GAP):
+            return -1
+        behind = position + int.from_bytes(segment.view[position : position + 4], "big")
+        if (
+            position < behind < forced
+            and check_record(segment.view, behind, segment.size, segment.start, self._checks) > 0
+        ):
+            return behind
+        following = next_record(segment, position + 1, forced, self._checks)
+        if following >= 0:
+            return following
+        # Nothing sound is left of what was forced. A copy may have been forced amid a record: that one is cut.
+        is_whole = forced in (behind, segment.size) or self._queues.max_physical == self._checkpoint.log_end
+        return forced if is_whole else -1
 
     def _first_record_time(self, segment: Segment) -> int | None:
         """The store time of a segment's first record, if that is sound."""

@@ -9,9 +9,11 @@ there, leave the damaged ones out and count them. `arrowmq store repair` brings 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from arrowmq.store.log.walk import BLANK, CHECK_BODY_CRC, CHECK_RECORD_CRC, END_OF_BUFFER, REASONS, check_record
+from arrowmq.store.results import Hole
 from arrowmq.store.workers import Worker
 
 if TYPE_CHECKING:
@@ -90,20 +92,30 @@ class Scrub:
             position += size
         return position
 
+    def note_all(self, holes: Iterable[Hole]) -> None:
+        """What was found damaged when the store was opened."""
+        for hole in holes:
+            self._note_one(hole.start, hole.reason)
+            reader = self._store.reader
+            reader.checked_from = max(reader.checked_from, hole.end)
+
     def _note(self, place: int, size: int, verdict: int) -> bool:
         """A record that is not as it was written; whether the next one can be found by its length."""
         entry_size = self._store.commit_log.segment_at(place)
+        self._note_one(place, REASONS[verdict])
+        return entry_size is not None and _LEAST_RECORD_BYTES <= size <= entry_size.end - place
+
+    def _note_one(self, place: int, reason: str) -> None:
         if place not in self.damaged:
-            self.damaged[place] = REASONS[verdict]
+            self.damaged[place] = reason
             log.error(
                 "the record at %d of the commit log is damaged: %s; readers leave it out, "
                 "`arrowmq store repair --from` brings it back from a replica",
                 place,
-                REASONS[verdict],
+                reason,
             )
             reader = self._store.reader
             reader.checked_from = max(reader.checked_from, place + 1)
-        return entry_size is not None and _LEAST_RECORD_BYTES <= size <= entry_size.end - place
 
     def _take_large(self, segment_end: int) -> None:
         """One record that is longer than a step, or damage whose length is not known: check it alone, or give up on

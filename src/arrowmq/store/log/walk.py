@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from arrowmq import native
+from arrowmq.store.disk import Disk
 from arrowmq.store.log._walk_plain import (
     BAD_MAGIC,
     BLANK,
@@ -41,6 +42,7 @@ __all__ = [
     "Walked",
     "check_record",
     "first_filled",
+    "next_record",
     "repair_index",
     "scan_queue",
     "topic_and_properties",
@@ -57,6 +59,7 @@ walk = _walk.walk
 
 Progress = Callable[[int], object]
 _STEP_BYTES = 32 << 20
+_MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))
 
 
 def walk_in_steps(segment: Segment, position: int, checks: int, sink: Sink | None, progress: Progress | None) -> Walked:
@@ -83,3 +86,19 @@ def walk_in_steps(segment: Segment, position: int, checks: int, sink: Sink | Non
         if walked.verdict != END_OF_BUFFER or walked.position >= segment.size:
             return Walked(walked.position, walked.verdict, records, newest)
         position = walked.position
+
+
+def next_record(segment: Segment, position: int, end: int, checks: int) -> int:
+    """Where behind a damaged place the next record starts, before `end`; -1 if none does."""
+    mapping = segment.mapping
+    for start, stop in Disk().data_ranges(segment.path, position, end):
+        position = max(position, start)
+        while True:
+            found = [at for at in (mapping.find(magic, position + 4, stop) for magic in _MAGICS) if at >= 0]
+            if not found:
+                break
+            at = min(found) - 4
+            if check_record(segment.view, at, segment.size, segment.start, checks) > BLANK:
+                return at
+            position = at + 1
+    return -1

@@ -23,7 +23,8 @@ from arrowmq.store.results import Entry
 ENTRY_BYTES = 20
 PAGE_BYTES = 4096
 MAX_CHUNK_BYTES = 256 * 1024
-FILLER = ENTRY.pack(0, 0x7FFFFFFF, 0)  # stands before the first message of a queue
+FILLER_SIZE = 0x7FFFFFFF
+FILLER = ENTRY.pack(0, FILLER_SIZE, 0)  # stands before the first message of a queue
 EMPTY = bytes(ENTRY_BYTES)
 
 
@@ -47,6 +48,7 @@ class ConsumeQueue:
         "mapped_place",
         "segments",
         "tail",
+        "was_damaged",
     )
 
     def __init__(
@@ -65,6 +67,7 @@ class ConsumeQueue:
         self.tail.grow = self.make_room
         self._min_bytes = 0
         self._checked_min = -1
+        self.was_damaged = False  # entries were dropped at opening: the log has them, behind the last one here
 
     @property
     def folder(self) -> Path:
@@ -126,11 +129,16 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
+        at = low * ENTRY_BYTES
+        if at < self.file_bytes:
+            following = page[at : at + ENTRY_BYTES] if low < in_page else self._disk.read(last.path, at, ENTRY_BYTES)
+            if any(following):  # not the end, but an entry that is none any more
+                return self._scan_end(self._disk.read_filled(str(last.path), self.file_bytes))
         if low == 0:
             return last.start, 0
         at = (low - 1) * ENTRY_BYTES
         physical, size, _ = ENTRY.unpack_from(page, at) if low <= in_page else self._read_entry(last, at)
-        return last.start + low * ENTRY_BYTES, physical + (0 if size == 0x7FFFFFFF else size)
+        return last.start + low * ENTRY_BYTES, physical + (0 if size == FILLER_SIZE else size)
 
     def _scan_end(self, last_file: bytes) -> tuple[int, int]:
         max_physical = 0
@@ -138,9 +146,14 @@ class ConsumeQueue:
         newest = self.segments[-1]
         for segment in self.segments[-3:]:
             data = last_file if segment is newest else self._disk.read_filled(str(segment.path), self.file_bytes)
-            count, max_physical, filled = scan_queue(data, max_physical)
+            before = max_physical
+            count, max_physical, filled = scan_queue(data, before)
             end = segment.start + count * ENTRY_BYTES
             if end < segment.end:
+                self.was_damaged = segment is not newest or filled > count * ENTRY_BYTES
+                if self.was_damaged and count:  # what the next does not follow may itself be what was damaged
+                    count, max_physical, _ = scan_queue(data[: (count - 1) * ENTRY_BYTES], before)
+                    end = segment.start + count * ENTRY_BYTES
                 self._drop_after(segment, end - segment.start, filled)
                 break
         return end, max_physical
@@ -315,7 +328,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             found = self.entry(middle)
-            if found is None or found.physical_offset < physical_offset or found.size == 0x7FFFFFFF:
+            if found is None or found.physical_offset < physical_offset or found.size == FILLER_SIZE:
                 low = middle + 1
             else:
                 high = middle
@@ -344,13 +357,13 @@ class ConsumeQueue:
 
     def _is_confirmed(self, queue_offset: int, confirmed: int) -> bool:
         found = self.entry(queue_offset)
-        return found is None or found.size == 0x7FFFFFFF or found.physical_offset + found.size <= confirmed
+        return found is None or found.size == FILLER_SIZE or found.physical_offset + found.size <= confirmed
 
     def _confirmed_max_before(self, confirmed: int) -> int:
         """The same, over all files: nothing in the last one is confirmed."""
         offset = self.first_offset_from(confirmed)
         before = self.entry(offset - 1)
-        if before is not None and before.size != 0x7FFFFFFF and before.physical_offset + before.size > confirmed:
+        if before is not None and before.size != FILLER_SIZE and before.physical_offset + before.size > confirmed:
             offset -= 1
         return offset
 
@@ -371,7 +384,7 @@ class ConsumeQueue:
 
     def _starts_with_filler(self) -> bool:
         found = self.entry(self.first_offset)
-        return found is not None and found.size == 0x7FFFFFFF
+        return found is not None and found.size == FILLER_SIZE
 
     # Shortening
 
@@ -381,6 +394,8 @@ class ConsumeQueue:
             return 0
         before = self.tail.next_offset
         keep = self.first_offset_from(end_physical)
+        while keep > self.first_offset and not self._is_confirmed(keep - 1, end_physical):
+            keep -= 1  # its record would reach behind the end: it is damaged
         while len(self.segments) > 1 and self.segments[-1].start >= keep * ENTRY_BYTES:
             self.segments.pop().delete()
         segment = self.segments[-1]
@@ -392,7 +407,7 @@ class ConsumeQueue:
         self._forced_to = min(self._forced_to, segment.start)
         self.tail.next_offset = keep
         last = self.entry(keep - 1)
-        self.tail.max_physical = 0 if last is None or last.size == 0x7FFFFFFF else last.physical_offset + last.size
+        self.tail.max_physical = 0 if last is None or last.size == FILLER_SIZE else last.physical_offset + last.size
         self.tail.attach(None, 0, 0)
         self.tail.reserved = self._filled_to = 0
         return before - keep

@@ -16,7 +16,7 @@ from arrowmq.store.config import StoreConfig
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.log.walk import CHECK_BODY_CRC, CHECK_RECORD_CRC, check_record
 from arrowmq.store.positions import Marks
-from arrowmq.store.queues.consumequeue import ENTRY_BYTES, ConsumeQueue
+from arrowmq.store.queues.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from arrowmq.store.queues.table import Queues
 from arrowmq.store.read._reader_plain import COLD, FOUND, Found, Limits
 from arrowmq.store.results import Boundary, EntryFilter, GetStatus, Got
@@ -170,7 +170,7 @@ class Reader:
                     break
             got.next_offset = offset + number + 1
             last_scanned = physical
-            if physical < skip_below:
+            if 0 <= physical < skip_below:
                 continue
             if matches is not None and not matches.matches_entry(code):
                 if not got.count:
@@ -180,7 +180,7 @@ class Reader:
             if record is None:
                 if not got.count:
                     got.status = GetStatus.MESSAGE_WAS_REMOVING
-                if physical < self._log.min_offset:
+                if 0 <= physical < self._log.min_offset:
                     skip_below = self._log.min_offset
                 continue
             if matches is not None and matches.needs_record and not matches.matches_record(record):
@@ -209,9 +209,16 @@ class Reader:
     def _record(self, physical: int, size: int) -> memoryview | None:
         """A record by its entry; None if it is gone from the log, or not what the entry says."""
         record = self._log.view(physical, size)
-        if record is None or size < 91:
-            return None
-        if _INT.unpack_from(record, 0)[0] != size or _LONG.unpack_from(record, 28)[0] != physical:
+        is_there = record is not None and size >= 91 and _INT.unpack_from(record, 0)[0] == size
+        if record is None or not is_there or _LONG.unpack_from(record, 28)[0] != physical:
+            if size != FILLER_SIZE and not 0 <= physical < self._log.min_offset:
+                self.damaged_records += 1
+                log.error(
+                    "a queue has a message of %d bytes at %d of the commit log, and none is there: the queue or the "
+                    "log is damaged, and it is left out; run `arrowmq store check`",
+                    size,
+                    physical,
+                )
             return None
         if physical < self.checked_from and check_record(record, 0, size, physical, self._checks) != size:
             self.damaged_records += 1
