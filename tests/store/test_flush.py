@@ -103,6 +103,20 @@ async def test_async_flush_shows_messages_at_once_and_forces_them_at_closing(tmp
     assert store.checkpoint.physic_msg_timestamp == store.checkpoint.logics_msg_timestamp == put.store_timestamp
 
 
+def test_the_checkpoint_keeps_what_is_apaches(tmp_path: Path) -> None:
+    """5.5 has a field at 40: with ours there, its broker did not index again what a killed one of ours had left."""
+    store = opened(tmp_path)
+    store.put(message())
+    store.close()
+    path = tmp_path / "checkpoint"
+    assert bytes(492 - 40) == path.read_bytes()[40:492]
+    path.write_bytes(path.read_bytes()[:40] + bytes(range(1, 9)) + path.read_bytes()[48:])
+    store = opened(tmp_path)
+    store.put(message())
+    store.close()
+    assert bytes(range(1, 9)) == path.read_bytes()[40:48]
+
+
 def wait_for_spare(store: MessageStore) -> None:
     while store.commit_log.spare is None:
         os.sched_yield()

@@ -1,9 +1,9 @@
 """The `checkpoint` file: up to which message time the log, the queues and the index were forced to disk.
 
     4096 bytes, big endian: 0 physicMsgTimestamp, 8 logicsMsgTimestamp, 16 indexMsgTimestamp,
-    24 masterFlushedOffset, 32 confirmPhyOffset; ours, where Apache's broker keeps what it finds:
-    40 the end of what was forced of the log, 48 physicMsgTimestamp at that time, 56 CRC32 of these 16 bytes;
-    what follows is kept as it was found.
+    24 masterFlushedOffset, 32 confirmPhyOffset, and other fields of Apache's later versions (40 logicsPhysicalOffset),
+    which are kept as they were found; ours, at the end of the first sector, where Apache's broker keeps what it finds:
+    492 the end of what was forced of the log, 500 physicMsgTimestamp at that time, 508 CRC32 of these 16 bytes
 
 A hint for where recovery may start reading, never newer than what was forced. Where the log ends, recovery decides by
 bytes, but not before `log_end`: what was forced there was whole, and is damaged if it is no longer.
@@ -22,7 +22,8 @@ FILE_BYTES = 4096
 _FIELDS = struct.Struct(">qqqqq")
 _OURS = struct.Struct(">qq")
 _CRC = struct.Struct(">I")
-_REST_AT = _FIELDS.size + _OURS.size + _CRC.size
+_SECTOR_BYTES = 512  # what a disk writes whole or not at all
+_OURS_AT = _SECTOR_BYTES - _OURS.size - _CRC.size
 _SAFETY_MS = 3000
 
 
@@ -31,7 +32,7 @@ class Checkpoint:
         self.path = path
         self._disk = disk
         self._lock = threading.Lock()
-        self._rest = bytes(FILE_BYTES - _REST_AT)
+        self._rest = bytes(FILE_BYTES - _FIELDS.size)
         self.log_end = 0
         self.physic_msg_timestamp = 0
         self.logics_msg_timestamp = 0
@@ -52,9 +53,9 @@ class Checkpoint:
         self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp = fields[:3]
         self.master_flushed_offset, self.confirm_physical_offset = fields[3:]
         data = data.ljust(FILE_BYTES, b"\0")
-        self._rest = data[_REST_AT:]
-        log_end, as_of = _OURS.unpack_from(data, _FIELDS.size)
-        is_whole = _CRC.unpack_from(data, _REST_AT - _CRC.size)[0] == _crc(log_end, as_of)
+        self._rest = data[_FIELDS.size :]
+        log_end, as_of = _OURS.unpack_from(data, _OURS_AT)
+        is_whole = _CRC.unpack_from(data, _OURS_AT + _OURS.size)[0] == _crc(log_end, as_of)
         # Another broker that wrote messages since has moved the time, and may have cut the log before that.
         self.log_end = log_end if is_whole and as_of == self.physic_msg_timestamp else 0
 
@@ -81,7 +82,9 @@ class Checkpoint:
             self.confirm_physical_offset,
         )
         log_end, as_of = self.log_end, self.physic_msg_timestamp
-        data = fields + _OURS.pack(log_end, as_of) + _CRC.pack(_crc(log_end, as_of)) + self._rest
+        ours = _OURS.pack(log_end, as_of) + _CRC.pack(_crc(log_end, as_of))
+        between = _OURS_AT - _FIELDS.size
+        data = fields + self._rest[:between] + ours + self._rest[between + len(ours) :]
         if data == self._written:
             return
         self._disk.overwrite(self.path, data)
