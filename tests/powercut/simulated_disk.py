@@ -17,6 +17,7 @@ import errno
 import mmap
 import os
 import random
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,9 @@ class UnforcedDisk(Disk):
     def force_folder(self, path: Path) -> None:
         pass
 
+    def boot(self) -> int:
+        return 0
+
 
 class PowerCutDisk(Disk):
     """`root` must exist and be empty, or hold what an earlier cut left, which counts as forced."""
@@ -89,6 +93,10 @@ class PowerCutDisk(Disk):
                 path = Path(folder) / name
                 names[name] = self._inodes[path] = Inode(path, path.read_bytes())
             self._folders[Path(folder)] = Folder(names)
+
+    def boot(self) -> int:
+        """What a cut left lies in a folder of another name."""
+        return 1 + zlib.crc32(self.root.name.encode())
 
     # What is changed
 

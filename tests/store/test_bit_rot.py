@@ -217,18 +217,60 @@ def test_damage_over_many_records_and_the_end_of_a_file_costs_those(tmp_path: Pa
     store.close()
 
 
-def test_what_was_not_forced_is_cut_where_it_is_torn(tmp_path: Path) -> None:
+def test_a_check_names_what_is_damaged_and_nothing_behind_it(tmp_path: Path) -> None:
+    places = closed(tmp_path)
+    for number in (30, 31, 33, 70):
+        damaged(tmp_path, places[number] + 88, b"\xff")
+    report = StoreCheck(StoreView(tmp_path, SMALL)).run()
+    assert [places[number] for number in (30, 31, 33, 70)] == [start for start, _ in report.holes]
+    assert 4 == sum("checksum" in problem.what for problem in report.problems)
+    assert 4 == report.problem_count, report.problems
+    assert COUNT == report.queue_entries
+
+
+@pytest.mark.parametrize("at", [88, 0])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_what_a_killed_process_wrote_is_kept_around_what_is_damaged(tmp_path: Path, number: int, at: int) -> None:
+    """None of it was forced, but the machine was up all the time."""
+    store, _ = written(tmp_path)
+    store.checkpoint.save()
+    puts = [store.put(numbered(COUNT + each)) for each in range(3)]
+    abandon(store)
+    damaged(tmp_path, puts[number].physical_offset + at, b"\xff\xff")
+    store = opened(tmp_path)
+    assert {numbered(each).body for each in range(COUNT + 3) if each != COUNT + number} == set(bodies(store))
+    assert [puts[number].physical_offset] == list(store.scrub.damaged)
+    store.close()
+
+
+def test_after_a_loss_of_power_what_was_not_forced_is_cut_where_it_is_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Behind a torn record may be some that were there before the log was cut, and nobody was promised more."""
     store, _ = written(tmp_path)
-    store.flush()
     forced_end = int(store.appended)
     store.checkpoint.save()
     torn, behind = (store.put(numbered(number)) for number in (COUNT, COUNT + 1))
     abandon(store)
     damaged(tmp_path, torn.physical_offset + 95, b"\xff")
+    monkeypatch.setattr("arrowmq.store.disk.Disk.boot", lambda disk: 5)
     store = opened(tmp_path)
     assert forced_end == int(store.appended) < behind.physical_offset
     assert {} == store.scrub.damaged
+    store.close()
+
+
+def test_what_a_cut_takes_never_comes_back_as_what_is_behind_damage(tmp_path: Path) -> None:
+    """Killed amid the cut, with the log zeroed in part and the queues as they were."""
+    store, places = written(tmp_path)
+    store.checkpoint.save()
+    with pytest.raises(KeyboardInterrupt), store.cutting(places[COUNT - 10]):
+        raise KeyboardInterrupt
+    abandon(store)
+    damaged(tmp_path, places[COUNT - 10], b"\xff" * 100)
+    store = opened(tmp_path)
+    assert places[COUNT - 10] == int(store.appended)
+    assert COUNT - 10 == len(bodies(store))
     store.close()
 
 

@@ -110,9 +110,10 @@ def check(directory: Path, settings: tuple[str, ...]) -> None:
     if not report.is_clean:
         console.print("The broker did not stop in order, or still runs (there is a file `abort`).", highlight=False)
     if not report.is_sound:
-        console.print(
-            f"[red]{report.problem_count} problems.[/red] `arrowmq store rebuild` makes queues and index anew."
-        )
+        advice = "`arrowmq store rebuild` makes queues and index anew."
+        if report.holes:
+            advice += f" `arrowmq store repair {directory} --from ADDRESS` takes damaged records from a replica."
+        console.print(f"[red]{report.problem_count} problems.[/red] {advice}", highlight=False)
         raise SystemExit(1)
     console.print("[green]All sound.[/green]")
 

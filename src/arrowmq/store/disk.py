@@ -25,6 +25,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 _ZEROS = memoryview(bytes(256 * 1024))  # at once: the kernel then takes memory in large pieces, which is cheaper
+_LARGEST_LONG = (1 << 63) - 1
 _MAP_NORESERVE = 0x4000
 _MAP_FIXED = 0x10
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -281,6 +282,13 @@ class Disk:
     def start_worker(self, name: str, step: Step, *, first_s: float | None = 0.0) -> Worker:
         """Have a job done that waits for this disk. Its first step comes after `first_s`; None: when it is woken."""
         return ThreadWorker(name, step, first_s)
+
+    def boot(self) -> int:
+        """Which start of the machine this is: until the next, what a killed process wrote is there. 0: not known."""
+        try:
+            return int(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", ""), 16) & _LARGEST_LONG
+        except (OSError, ValueError):
+            return 0
 
     def usage(self, path: Path) -> DiskUsage:
         state = os.statvfs(path)

@@ -208,11 +208,14 @@ class Flusher:
 
     @contextmanager
     def cutting(self, end: int) -> Iterator[None]:
-        """While the log is cut to end there: nothing is forced meanwhile, and nothing behind it counts as forced."""
+        """While the log is cut to end there: nothing is forced meanwhile, and nothing behind it counts as written."""
+        checkpoint = self._checkpoint
         with self._force_lock:
-            self._checkpoint.forget_beyond(end)
+            checkpoint.log_end, checkpoint.boot = min(checkpoint.log_end, end), 0
+            checkpoint.save()
             yield
             self._positions.cut(end)
+            checkpoint.boot = self._disk.boot()
 
     def force_queues(self) -> None:
         """Force every queue with new entries; only then the checkpoint may say so. What could not be forced is tried

@@ -119,8 +119,16 @@ class MessageStore:
             self.consume_queues.load(thorough=not was_clean)
             self.index.load()
             self.checkpoint.load()
+            boot = self.disk.boot()
             recovery = Recovery(
-                self.root, self.config, self.commit_log, self.consume_queues, self.index, self.checkpoint, progress
+                self.root,
+                self.config,
+                self.commit_log,
+                self.consume_queues,
+                self.index,
+                self.checkpoint,
+                progress,
+                boot=boot,
             )
             if rebuilds:
                 recovered = recovery.rebuild()
@@ -130,6 +138,8 @@ class MessageStore:
                 # What was cut from queues and index must not come back with another power loss: once the log has grown
                 # over it, an old entry would pass for a new one.
                 self.disk.force_all(self.root)
+            self.checkpoint.boot = boot
+            self.checkpoint.save()
             self._write_abort()
         except BaseException:
             self._lock.release()

@@ -30,6 +30,7 @@ from arrowmq.store.log.walk import (
 from arrowmq.store.queues.consumequeue import ENTRY_BYTES, FILLER, ConsumeQueue
 
 MAX_PROBLEMS = 200
+LEAST_RECORD_BYTES = 91
 _GROW_BYTES = 20 * 65_536
 
 
@@ -73,6 +74,7 @@ class QueueRebuild:
         self.buffers: dict[QueueTail, bytearray] = {}
         self.first_offsets: dict[QueueTail, int] = {}
         self.out_of_order: list[tuple[str, int, int, int]] = []
+        self.holes: list[tuple[int, int]] = []  # that the walk came over
 
     def queue(self, topic: bytes, queue_id: int) -> QueueTail:
         tail = self.tails.get((topic, queue_id))
@@ -90,16 +92,26 @@ class QueueRebuild:
         is_first = tail not in self.first_offsets
         if is_first and queue_offset * ENTRY_BYTES <= physical:  # as in `ConsumeQueue.can_lack`
             self.first_offsets[tail] = tail.next_offset = queue_offset
-        elif is_first or queue_offset != tail.next_offset:
+        elif is_first or (queue_offset != tail.next_offset and not self._are_damaged(tail, queue_offset, physical)):
             self.out_of_order.append((tail.topic, tail.queue_id, queue_offset, physical))
             return True
-        self._grow(tail)
-        at = queue_offset * ENTRY_BYTES - tail.file_start
-        assert tail.view is not None
-        ENTRY.pack_into(tail.view, at, physical, size, code)
-        tail.next_offset += 1
+        while tail.next_offset < queue_offset:
+            self._append(tail, FILLER)
+        self._append(tail, ENTRY.pack(physical, size, code))
         tail.max_physical = physical + size
         return True
+
+    def _are_damaged(self, tail: QueueTail, queue_offset: int, physical: int) -> bool:
+        """Whether the records of the entries before this one can be what is damaged in the log."""
+        lost = sum(end - start for start, end in self.holes if tail.max_physical <= start and end <= physical)
+        return (queue_offset - tail.next_offset) * LEAST_RECORD_BYTES <= lost
+
+    def _append(self, tail: QueueTail, entry: bytes) -> None:
+        self._grow(tail)
+        assert tail.view is not None
+        at = tail.next_offset * ENTRY_BYTES - tail.file_start
+        tail.view[at : at + ENTRY_BYTES] = entry
+        tail.next_offset += 1
 
     def _grow(self, tail: QueueTail) -> None:
         start = self.first_offsets[tail] * ENTRY_BYTES
@@ -138,6 +150,7 @@ class StoreCheck:
         self.report = CheckReport(is_clean=view.is_clean)
         self._sink = QueueRebuild()
         self._sink.delays_ms = view.config.delay_levels_ms
+        self._sink.holes = self.report.holes
 
     def run(self, progress: Callable[[str, int], object] | None = None) -> CheckReport:
         """`progress` is told the stage (records, queues, index) and by how much it moved on."""
@@ -221,7 +234,7 @@ class StoreCheck:
     def _compare(self, name: str, offset: int, actual: memoryview, wanted: memoryview) -> None:
         for at in range(0, len(actual), ENTRY_BYTES):
             one, other = bytes(actual[at : at + ENTRY_BYTES]), bytes(wanted[at : at + ENTRY_BYTES])
-            if one != other and one != FILLER:
+            if one != other and FILLER not in (one, other):
                 self.report.add(
                     f"{name} at {offset + at // ENTRY_BYTES}",
                     f"the entry is {ENTRY.unpack(one)}, the log says {ENTRY.unpack(other)}",

@@ -3,10 +3,12 @@
     4096 bytes, big endian: 0 physicMsgTimestamp, 8 logicsMsgTimestamp, 16 indexMsgTimestamp,
     24 masterFlushedOffset, 32 confirmPhyOffset, and other fields of Apache's later versions (40 logicsPhysicalOffset),
     which are kept as they were found; ours, at the end of the first sector, where Apache's broker keeps what it finds:
-    492 the end of what was forced of the log, 500 physicMsgTimestamp at that time, 508 CRC32 of these 16 bytes
+    484 the end of what was forced of the log, 492 physicMsgTimestamp at that time, 500 which start of the machine
+    this was, 508 CRC32 of these 24 bytes
 
 A hint for where recovery may start reading, never newer than what was forced. Where the log ends, recovery decides by
-bytes, but not before `log_end`: what was forced there was whole, and is damaged if it is no longer.
+bytes, but not before `log_end`: what was forced there was whole, and is damaged if it is no longer. The same holds of
+all that a killed process wrote, as long as the machine is up (`boot`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from arrowmq.wire.checksum import crc32
 
 FILE_BYTES = 4096
 _FIELDS = struct.Struct(">qqqqq")
-_OURS = struct.Struct(">qq")
+_OURS = struct.Struct(">qqq")
 _CRC = struct.Struct(">I")
 _SECTOR_BYTES = 512  # what a disk writes whole or not at all
 _OURS_AT = _SECTOR_BYTES - _OURS.size - _CRC.size
@@ -33,7 +35,7 @@ class Checkpoint:
         self._disk = disk
         self._lock = threading.Lock()
         self._rest = bytes(FILE_BYTES - _FIELDS.size)
-        self.log_end = 0
+        self.log_end = self.boot = 0
         self.physic_msg_timestamp = 0
         self.logics_msg_timestamp = 0
         self.index_msg_timestamp = 0
@@ -54,10 +56,11 @@ class Checkpoint:
         self.master_flushed_offset, self.confirm_physical_offset = fields[3:]
         data = data.ljust(FILE_BYTES, b"\0")
         self._rest = data[_FIELDS.size :]
-        log_end, as_of = _OURS.unpack_from(data, _OURS_AT)
-        is_whole = _CRC.unpack_from(data, _OURS_AT + _OURS.size)[0] == _crc(log_end, as_of)
+        ours = data[_OURS_AT : _OURS_AT + _OURS.size]
+        log_end, as_of, boot = _OURS.unpack(ours)
         # Another broker that wrote messages since has moved the time, and may have cut the log before that.
-        self.log_end = log_end if is_whole and as_of == self.physic_msg_timestamp else 0
+        if data[_OURS_AT + _OURS.size : _SECTOR_BYTES] == _crc(ours) and as_of == self.physic_msg_timestamp:
+            self.log_end, self.boot = log_end, boot
 
     @property
     def min_timestamp(self) -> int:
@@ -81,15 +84,14 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_physical_offset,
         )
-        log_end, as_of = self.log_end, self.physic_msg_timestamp
-        ours = _OURS.pack(log_end, as_of) + _CRC.pack(_crc(log_end, as_of))
-        between = _OURS_AT - _FIELDS.size
-        data = fields + self._rest[:between] + ours + self._rest[between + len(ours) :]
+        ours = _OURS.pack(self.log_end, self.physic_msg_timestamp, self.boot)
+        rest = self._rest
+        data = fields + rest[: _OURS_AT - len(fields)] + ours + _crc(ours) + rest[_SECTOR_BYTES - len(fields) :]
         if data == self._written:
             return
         self._disk.overwrite(self.path, data)
         self._written = data
 
 
-def _crc(log_end: int, as_of: int) -> int:
-    return crc32(_OURS.pack(log_end, as_of)) & 0xFFFFFFFF
+def _crc(ours: bytes) -> bytes:
+    return _CRC.pack(crc32(ours) & 0xFFFFFFFF)

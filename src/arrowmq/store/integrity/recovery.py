@@ -4,9 +4,10 @@
 2. Read record by record (size, magic, lengths, own offset, checksums). What the queues and the index lack is given
    to them. If a queue lacks entries from before the start, start one segment earlier.
 3. The first record that is not sound ends the log: the rest is cut, later files are deleted, and what is left of
-   the last file is zeroed, so that nothing old can come back. But what the checkpoint says was forced has been whole:
-   there the disk has changed it since, and it costs itself alone. It stays as a hole that readers leave out, and
-   `arrowmq store repair` fills; the log goes on behind it.
+   the last file is zeroed, so that nothing old can come back. But what the checkpoint says was forced has been whole,
+   and so has all that queues know of if the machine was not started anew since: there the disk has changed it, and it
+   costs itself alone. It stays as a hole that readers leave out, and `arrowmq store repair` fills; the log goes on
+   behind it.
 4. Entries of queues and index that point behind the end are dropped.
 """
 
@@ -134,8 +135,12 @@ class Recovery:
         index: Index,
         checkpoint: Checkpoint,
         progress: Progress | None = None,
+        *,
+        boot: int = 0,
     ) -> None:
         self._progress = progress
+        self._boot = boot
+        self._known_end = 0
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -171,6 +176,9 @@ class Recovery:
             self._log.end_at(0)
             return Recovered(was_clean, 0, 0, 0, 0, 0, 0, 0, "the log is empty")
         size_before = segments[-1].end
+        self._known_end = self._checkpoint.log_end
+        if self._boot and self._boot == self._checkpoint.boot:
+            self._known_end = max(self._known_end, self._queues.max_physical)
         if not was_clean:
             self._index.repair_after_crash(size_before, self._checkpoint.index_msg_timestamp)
         start = self._start_after_stop() if was_clean else self._start_after_crash()
@@ -252,21 +260,24 @@ class Recovery:
 
     def _goes_on_at(self, segment: Segment, position: int, verdict: int) -> int:
         """Where the log goes on behind bytes that are no record, but were when they were forced; -1 if it ends."""
-        forced = min(self._checkpoint.log_end - segment.start, segment.size)
-        if position >= forced or verdict in (BLANK, END_OF_BUFFER, GAP):
+        whole = min(self._known_end - segment.start, segment.size)
+        if position >= whole or verdict in (BLANK, END_OF_BUFFER, GAP):
             return -1
+        is_forced = segment.start + position < self._checkpoint.log_end
+        if not is_forced and not any(segment.view[position : position + 8]):
+            return -1  # it is a queue that is damaged, and says too much
         behind = position + int.from_bytes(segment.view[position : position + 4], "big")
         if (
-            position < behind < forced
+            position < behind < whole
             and check_record(segment.view, behind, segment.size, segment.start, self._checks) > 0
         ):
             return behind
-        following = next_record(segment, position + 1, forced, self._checks)
+        following = next_record(segment, position + 1, whole, self._checks)
         if following >= 0:
             return following
         # Nothing sound is left of what was forced. A copy may have been forced amid a record: that one is cut.
-        is_whole = forced in (behind, segment.size) or self._queues.max_physical == self._checkpoint.log_end
-        return forced if is_whole else -1
+        is_known = whole in (behind, segment.size) or self._queues.max_physical == self._known_end
+        return whole if is_known else -1
 
     def _first_record_time(self, segment: Segment) -> int | None:
         """The store time of a segment's first record, if that is sound."""
