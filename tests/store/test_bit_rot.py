@@ -228,6 +228,16 @@ def test_a_check_names_what_is_damaged_and_nothing_behind_it(tmp_path: Path) -> 
     assert COUNT == report.queue_entries
 
 
+def test_a_last_file_that_is_gone_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    places = closed(tmp_path)
+    last = sorted((tmp_path / "commitlog").iterdir())[-1]
+    last.unlink()
+    store = opened(tmp_path)
+    assert f"its files end at {int(last.name)}" in caplog.text
+    assert {numbered(number).body for number in range(COUNT) if places[number] < int(last.name)} == set(bodies(store))
+    store.close()
+
+
 @pytest.mark.parametrize("at", [88, 0])
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_what_a_killed_process_wrote_is_kept_around_what_is_damaged(tmp_path: Path, number: int, at: int) -> None:

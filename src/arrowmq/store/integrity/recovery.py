@@ -177,6 +177,12 @@ class Recovery:
             return Recovered(was_clean, 0, 0, 0, 0, 0, 0, 0, "the log is empty")
         size_before = segments[-1].end
         self._known_end = self._checkpoint.log_end
+        if self._known_end > size_before:
+            log.error(
+                "the log was forced to disk up to %d, and its files end at %d: what was behind is in a copy or gone",
+                self._known_end,
+                size_before,
+            )
         if self._boot and self._boot == self._checkpoint.boot:
             self._known_end = max(self._known_end, self._queues.max_physical)
         if not was_clean:
@@ -202,10 +208,11 @@ class Recovery:
             self._walk(self._number_of(self._index.indexed_end), sink)
         self._was_unused = was_unused
         cut = self._bytes_cut(end, size_before, verdict)
-        if cut or dropped:
-            counted = sum(dropped.values())
-            log.warning("the log was cut at %d: %s; %d entries pointed behind it", end, REASONS[verdict], counted)
-        if dropped and not cut:  # the entries were damaged, and not the log
+        entries = sum(dropped.values())
+        if cut:
+            log.warning("the log was cut at %d: %s; %d entries pointed behind it", end, REASONS[verdict], entries)
+        elif dropped:  # it is they that were damaged
+            log.warning("%d entries of queues point behind the log, which ends at %d: made anew from it", entries, end)
             sink.fills_gaps = True
             self._walk(min(self._number_of(queue.tail.max_physical) for queue in dropped), sink)
         return Recovered(
