@@ -190,10 +190,11 @@ def test_a_damaged_record_costs_itself_alone_at_the_next_start(
     store.close()
 
 
-def test_what_a_start_left_damaged_comes_back_from_a_replica(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [30, COUNT - 1])
+def test_what_a_start_left_damaged_comes_back_from_a_replica(tmp_path: Path, number: int) -> None:
     places = closed(tmp_path / "one")
     shutil.copytree(tmp_path / "one", tmp_path / "replica")
-    damaged(tmp_path / "one", places[30], bytes(40))
+    damaged(tmp_path / "one", places[number], bytes(40))
     opened(tmp_path / "one").close()
     replica = opened(tmp_path / "replica")
     result = repair(tmp_path / "one", SMALL, lambda place: bytes(replica.record_bytes_at(place) or b"") or None)

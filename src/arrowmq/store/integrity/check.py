@@ -175,6 +175,9 @@ class StoreCheck:
                     report.end = segment.end
                     break
                 following = next_record(segment, position + 1, segment.size, 0)
+                forced = self._view.forced_end - segment.start
+                if following < 0 and position < forced < segment.size:  # the last records, and they were sound once
+                    following = forced
                 if following < 0:
                     where = f"{segment.path.name} at {segment.start + position}"
                     if number < len(segments) - 1 and self._is_used(segments[number + 1]):

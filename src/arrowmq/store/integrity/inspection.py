@@ -15,6 +15,7 @@ from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import Disk
 from arrowmq.store.errors import StoreError
 from arrowmq.store.index import Index
+from arrowmq.store.integrity.checkpoint import Checkpoint
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.log.walk import BLANK, check_record
 from arrowmq.store.queues.table import Queues
@@ -83,6 +84,9 @@ class StoreView:
         self.index = Index(disk, self.root / "index", self.config, SystemClock())
         self.index.load(writable=False)
         self.is_clean = not (self.root / "abort").exists()
+        checkpoint = Checkpoint(self.root / "checkpoint", disk)
+        checkpoint.load()
+        self.forced_end = checkpoint.log_end  # of the log; 0 if that is not known
 
     def stats(self) -> StoreStats:
         log = self.commit_log
