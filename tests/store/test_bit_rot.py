@@ -229,6 +229,22 @@ def test_a_check_names_what_is_damaged_and_nothing_behind_it(tmp_path: Path) -> 
     assert COUNT == report.queue_entries
 
 
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_last_message_that_looks_torn_is_kept_if_it_was_whole(tmp_path: Path, was_killed: bool) -> None:
+    """Its sender put zeros where a torn record has them. It was cut, under SYNC_FLUSH too; and readers of older files
+    left such messages out."""
+    store = opened(tmp_path)
+    odd = message(b"odd", "odd")
+    odd.properties_raw = b"KEYS\x01a\x02odd\0\x02"
+    for _ in range(2):
+        store.put(odd)
+    abandon(store) if was_killed else store.close()
+    store = opened(tmp_path)
+    store.reader.checked_from = int(store.appended)
+    assert [b"odd", b"odd"] == bodies(store, "odd")
+    store.close()
+
+
 def test_a_last_file_that_is_gone_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     places = closed(tmp_path)
     last = sorted((tmp_path / "commitlog").iterdir())[-1]

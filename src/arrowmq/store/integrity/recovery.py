@@ -25,15 +25,20 @@ from arrowmq.store.integrity.checkpoint import Checkpoint
 from arrowmq.store.log.commitlog import CommitLog
 from arrowmq.store.log.segment import Segment
 from arrowmq.store.log.walk import (
+    BAD_PROPERTIES,
     BLANK,
     CHECK_BODY_CRC,
     CHECK_RECORD_CRC,
     END_OF_BUFFER,
     GAP,
+    IS_COMPLETE,
     REASONS,
     Progress,
+    Walked,
     check_record,
+    looks_odd,
     next_record,
+    walk,
     walk_in_steps,
 )
 from arrowmq.store.queues.consumequeue import ConsumeQueue
@@ -250,6 +255,13 @@ class Recovery:
                 position, verdict, count, last = walk_in_steps(segment, position, self._checks, sink, self._progress)
                 records += count
                 newest = max(newest, last)
+                if verdict == BAD_PROPERTIES:
+                    passed = self._pass_odd(segment, position, sink)
+                    if passed.records:
+                        records, newest = records + 1, max(newest, passed.last_store_timestamp)
+                        position = passed.position
+                        continue
+                    verdict = passed.verdict
                 behind = self._goes_on_at(segment, position, verdict)
                 if behind < 0:
                     break
@@ -264,6 +276,14 @@ class Recovery:
                 self._was_unused = not any(view[position : position + 8])
                 return segment.start + position, verdict, records, newest
         raise AssertionError("there is at least one segment to walk")
+
+    def _pass_odd(self, segment: Segment, position: int, sink: RecoverySink) -> Walked:
+        """The last record, if it looks torn and is not: its sender put zeros into its properties."""
+        end = position + int.from_bytes(segment.view[position : position + 4], "big")
+        is_known = end <= min(self._known_end - segment.start, segment.size)
+        if not is_known or not looks_odd(segment.view, position, end, segment.start, self._checks):
+            return Walked(position, BAD_PROPERTIES, 0, 0)
+        return walk(segment.view, position, end, segment.start, self._checks | IS_COMPLETE, sink)
 
     def _goes_on_at(self, segment: Segment, position: int, verdict: int) -> int:
         """Where the log goes on behind bytes that are no record, but were when they were forced; -1 if it ends."""

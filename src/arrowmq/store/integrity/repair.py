@@ -16,8 +16,9 @@ from arrowmq.store.config import StoreConfig
 from arrowmq.store.disk import Disk, StoreLock
 from arrowmq.store.integrity.check import StoreCheck
 from arrowmq.store.integrity.inspection import StoreView
-from arrowmq.store.log.walk import BLANK, CHECK_BODY_CRC, CHECK_RECORD_CRC, REASONS, check_record
+from arrowmq.store.log.walk import BLANK, CHECK_BODY_CRC, CHECK_RECORD_CRC, IS_COMPLETE, REASONS, check_record
 
+_CHECKS = CHECK_BODY_CRC | CHECK_RECORD_CRC | IS_COMPLETE
 Fetch = Callable[[int], bytes | None]
 """The record at a place of the other broker's log, or None."""
 
@@ -53,7 +54,7 @@ def _fill(view: StoreView, disk: Disk, start: int, end: int, fetch: Fetch, resul
         if record is None:
             result.left.append(f"{place}: the other broker has no record there")
             return
-        verdict = check_record(memoryview(record), 0, len(record), place, CHECK_BODY_CRC | CHECK_RECORD_CRC)
+        verdict = check_record(memoryview(record), 0, len(record), place, _CHECKS)
         if verdict <= BLANK or verdict != len(record):
             reason = REASONS[verdict] if verdict <= BLANK else "its length is another"
             result.left.append(f"{place}: the other broker's record is not sound either: {reason}")

@@ -9,6 +9,7 @@ from arrowmq import native
 from arrowmq.store.disk import Disk
 from arrowmq.store.log._walk_plain import (
     BAD_MAGIC,
+    BAD_PROPERTIES,
     BLANK,
     CHECK_BODY_CRC,
     CHECK_RECORD_CRC,
@@ -29,6 +30,7 @@ else:
 
 __all__ = [
     "BAD_MAGIC",
+    "BAD_PROPERTIES",
     "BLANK",
     "CHECK_BODY_CRC",
     "CHECK_RECORD_CRC",
@@ -42,6 +44,7 @@ __all__ = [
     "Walked",
     "check_record",
     "first_filled",
+    "looks_odd",
     "next_record",
     "repair_index",
     "scan_queue",
@@ -59,6 +62,7 @@ walk = _walk.walk
 
 Progress = Callable[[int], object]
 _STEP_BYTES = 32 << 20
+_MANY_ZEROS = bytes(16)
 _MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))
 
 
@@ -102,3 +106,12 @@ def next_record(segment: Segment, position: int, end: int, checks: int) -> int:
                 return at
             position = at + 1
     return -1
+
+
+def looks_odd(view: memoryview, position: int, end: int, start: int, checks: int) -> bool:
+    """Whether a record that was on disk once is BAD_PROPERTIES for the few zeros that its sender put there: a disk that
+    lost something gives many, or those at the end."""
+    found = topic_and_properties(view, position, end)
+    if found is None or _MANY_ZEROS in found[1] or found[1].endswith(b"\0"):
+        return False
+    return bool(check_record(view, position, end, start, checks | IS_COMPLETE) > BLANK)

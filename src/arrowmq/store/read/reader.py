@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from arrowmq import native
 from arrowmq.store.config import StoreConfig
 from arrowmq.store.log.commitlog import CommitLog
-from arrowmq.store.log.walk import CHECK_BODY_CRC, CHECK_RECORD_CRC, check_record
+from arrowmq.store.log.walk import BAD_PROPERTIES, CHECK_BODY_CRC, CHECK_RECORD_CRC, check_record, looks_odd
 from arrowmq.store.positions import Marks
 from arrowmq.store.queues.consumequeue import ENTRY_BYTES, FILLER_SIZE, ConsumeQueue
 from arrowmq.store.queues.table import Queues
@@ -220,7 +220,7 @@ class Reader:
                     physical,
                 )
             return None
-        if physical < self.checked_from and check_record(record, 0, size, physical, self._checks) != size:
+        if physical < self.checked_from and not self._is_sound(record, physical, size):
             self.damaged_records += 1
             log.error("the record at %d of the commit log is damaged and left out; run `arrowmq store check`", physical)
             return None
@@ -233,9 +233,13 @@ class Reader:
             return None
         size = int(_INT.unpack_from(head, 0)[0])
         record = self._log.view(physical, size)
-        if record is None or check_record(record, 0, size, physical, self._checks) != size:
-            return None
-        return record
+        return record if record is not None and self._is_sound(record, physical, size) else None
+
+    def _is_sound(self, record: memoryview, physical: int, size: int) -> bool:
+        verdict = check_record(record, 0, size, physical, self._checks)
+        if verdict == BAD_PROPERTIES:
+            return looks_odd(record, 0, size, physical, self._checks)
+        return verdict == size
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int:
         """The store time of a queue's message; -1 if it is not there or no longer in the log."""
